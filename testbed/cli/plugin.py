@@ -1,7 +1,7 @@
 """The plugin of pytest on the user's machine: a test with the `lab` fixture runs inside a machine, all others as usual.
 
 It is loaded in every run of pytest where testbed is installed, so nothing else of testbed is imported before a test
-needs a machine. Inside a machine it is kept out (scenario/session.py): `testbed.scenario.plugin` has the fixtures.
+needs a machine. Inside a machine it is kept out (scenario/session.py): `testbed.scenario.lab_fixture` has the fixtures.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from testbed.machine import questions
 from testbed.protocol import REPORT, RESULT
 from testbed.report import write
 from testbed.report.index import has_runs, write_index
-from testbed.report.model import Run, read_run
+from testbed.report.run_model import Run, read_run
 
 COMPARISON = "compare.html"
 

@@ -6,7 +6,7 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.lab.context import Context
 from testbed.lab.node import Node
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.routing import Routing
 from testbed.protocol import events
 from testbed.switch.agent import Agent

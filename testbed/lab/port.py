@@ -9,7 +9,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.kernel.lossless.layout import constants
 from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
-from testbed.nic.congestion import Algorithm
+from testbed.nic.congestion_control import Algorithm
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless
 from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY

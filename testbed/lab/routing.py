@@ -16,7 +16,7 @@ from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import ownership
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.switch import frr

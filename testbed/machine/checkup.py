@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import build, cache, image, kvm, qemu, recipe, shipped, snapshot
-from testbed.machine.build import apt
+from testbed.machine import cache, image, image_build, kvm, qemu, recipe, shipped, snapshot
 from testbed.machine.image import Image
+from testbed.machine.image_build import apt
 from testbed.machine.qemu import Flavour
 from testbed.version import version
 
@@ -90,15 +90,15 @@ def _image(built: Image) -> str:
 
 
 def _tools() -> str:
-    build.require_tools()
-    return f"{', '.join(build.TOOLS)}; images are built {'as root' if os.geteuid() == 0 else 'without root'}"
+    image_build.require_tools()
+    return f"{', '.join(image_build.TOOLS)}; images are built {'as root' if os.geteuid() == 0 else 'without root'}"
 
 
 def _space(built: Image | None) -> str:
     place = cache.root()
     while not place.exists():
         place = place.parent
-    cache.require_space(place, snapshot.SPACE if built else build.SPACE, "a snapshot" if built else "an image")
+    cache.require_space(place, snapshot.SPACE if built else image_build.SPACE, "a snapshot" if built else "an image")
     return f"{shutil.disk_usage(place).free / 1e9:.0f} GB free for {cache.root()}"
 
 

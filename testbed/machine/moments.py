@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from testbed.errors import InputError, MachineError
 from testbed.machine import qemu, snapshot
-from testbed.machine.devices import Bundle, Device, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Device, Outcome
 from testbed.machine.qemu import Flavour, Qemu, StateError
 from testbed.machine.ram import PAGE, Ram
 from testbed.machine.snapshot import Snapshot

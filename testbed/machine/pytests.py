@@ -17,7 +17,7 @@ from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
 from testbed.protocol import TESTS, Tested
 from testbed.protocol.requests import Pytest
-from testbed.records import contents
+from testbed.records import run_readme
 
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
@@ -165,7 +165,7 @@ def ended(directory: Path) -> list[Ended]:
 
 def explain(directory: Path) -> None:
     """Write README.txt for the files that are there now."""
-    contents.explain(directory, "What a session of pytest left")
+    run_readme.explain(directory, "What a session of pytest left")
 
 
 async def run(
@@ -221,7 +221,7 @@ async def execute(
         try:
             recorder.deliver(asked.arguments)
         finally:
-            contents.remove_empty(out)
+            run_readme.remove_empty(out)
             explain(out)
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is no exit status")

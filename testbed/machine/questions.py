@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.errors import InputError, MachineError
-from testbed.machine import descriptions, files, processes
+from testbed.machine import child_processes, descriptions, files
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
 from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, messages, requests
@@ -23,7 +23,7 @@ async def answers(
     errors. A process that does not end is the fault of such a file."""
     job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S)
     try:
-        with processes.scratch() as out:
+        with child_processes.scratch() as out:
             await LocalMachine().run(job, out)
         return [job.answer(number, about=file or "", place=place) for number, (_, file, place) in enumerate(asked)]
     except UnansweredError as error:

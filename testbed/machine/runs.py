@@ -31,8 +31,8 @@ from testbed.protocol import (
 )
 from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
 from testbed.protocol.requests import Variant
-from testbed.records import contents, packets
-from testbed.records.events import checked
+from testbed.records import merged_captures, run_readme
+from testbed.records.event_reader import checked
 
 LONGEST_S = LATEST_NS / 1e9
 
@@ -149,7 +149,7 @@ async def run(
 
 def explain(out: Path, scenario: str) -> None:
     """Write README.txt into a run directory, for the files that are there now."""
-    contents.explain(out, f"What a run of the scenario {scenario} left")
+    run_readme.explain(out, f"What a run of the scenario {scenario} left")
 
 
 async def run_variant(
@@ -170,8 +170,8 @@ async def run_variant(
     finally:
         shown.keep()
         if shown.made:
-            await asyncio.to_thread(packets.write, directory, shown.made, shown.events)
-        contents.remove_empty(directory)
+            await asyncio.to_thread(merged_captures.write, directory, shown.made, shown.events)
+        run_readme.remove_empty(directory)
     return result_of(variant_run, outcome, wall_s, shown.made, job.touched)
 
 

@@ -4,12 +4,12 @@ import subprocess
 from pathlib import Path
 
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import processes
+from testbed.machine import child_processes
 
 
 def sign(data: bytes, key: Path) -> bytes:
     """Return the signature with a private key; openssl asks for its passphrase at the terminal."""
-    with processes.scratch() as work:
+    with child_processes.scratch() as work:
         (work / "data").write_bytes(data)
         done = _openssl("pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", work / "data", "-out", work / "signature")
         if done.returncode:
@@ -22,7 +22,7 @@ def verify(data: bytes, signature: bytes, key: Path) -> bool:
     readable = _openssl("pkey", "-pubin", "-in", key, "-noout")
     if readable.returncode:
         raise InputError("openssl finds no public key in it", where=str(key), hint=_said(readable))
-    with processes.scratch() as work:
+    with child_processes.scratch() as work:
         (work / "data").write_bytes(data)
         (work / "signature").write_bytes(signature)
         signed = ("-in", work / "data", "-sigfile", work / "signature")

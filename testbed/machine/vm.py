@@ -7,9 +7,9 @@ from typing import Any
 
 from testbed.errors import MachineError
 from testbed.machine import making, moments, snapshot
-from testbed.machine.devices import Bundle
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
+from testbed.machine.memory_files import Bundle
 from testbed.machine.moments import Moment, Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot

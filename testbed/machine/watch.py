@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from testbed.errors import MachineError
-from testbed.machine.devices import Outcome
+from testbed.machine.memory_files import Outcome
 from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
 from testbed.machine.qemu import Qemu
 from testbed.protocol import Clock

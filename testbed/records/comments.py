@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from testbed.protocol import Event, InterfaceRow, PlanRows
 from testbed.protocol.events import CNI, STEP, Claim, Cni, Fdb, Neighbour, read
-from testbed.records.events import happened_ns
-from testbed.records.frames import CNP, Frame
+from testbed.records.event_reader import happened_ns
+from testbed.records.frame_decoder import CNP, Frame
 from testbed.records.rules import BEGINNINGS, BY_KIND, NEAR_NS, Key, keys_of, mac
 
 Place = tuple[str, str]

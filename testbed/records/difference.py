@@ -9,7 +9,7 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
 from testbed.protocol.events import COMPLETION, ROUTING_CONVERGED
-from testbed.records.events import Log
+from testbed.records.event_reader import Log
 
 MEASURED = {COMPLETION.name: ("elapsed_s",), ROUTING_CONVERGED.name: ("seconds",)}
 """Data of events, by kind, that is measured time: it differs as the times of events do, also in the text."""

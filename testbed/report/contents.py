@@ -8,9 +8,9 @@ from typing import Any
 
 from testbed.protocol import Event, PlanRows
 from testbed.protocol.events import OBSERVED
-from testbed.report import counters, folds, gear, matrices, packets, places
-from testbed.report.model import Part, Run, read_events, read_json, read_plan
+from testbed.report import counters, folds, gear, matrices, packet_rows, places
 from testbed.report.owners import Owners
+from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
 from testbed.report.timeline import Lane, Timeline
 
 Draw = Callable[[PlanRows], str]
@@ -72,7 +72,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     rows = plan["interfaces"] if plan else []
     owners = Owners(rows, events)
     lanes = Timeline(events, owners, end).lanes
-    captured = [] if part.realtime_ns is None else list(packets.captures(part.directory, part.realtime_ns, owners))
+    captured = [] if part.realtime_ns is None else list(packet_rows.captures(part.directory, part.realtime_ns, owners))
     counted = counters.over_time(part.directory)
     at_the_end = list(counters.at_the_end(read_json(part.directory / "counters.json")))
     times = (

@@ -4,12 +4,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
 
-from testbed.records import frames
-from testbed.records.frames import Frame, Resolution, Roce
+from testbed.records import frame_decoder
+from testbed.records.frame_decoder import Frame, Resolution, Roce
 
 CUT_OFF = "a frame that is cut off"
-NEIGHBOUR = {133: "router solicitation", 134: "router advertisement", frames.SOLICITATION: "neighbour solicitation",
-             frames.ADVERTISEMENT: "neighbour advertisement"}  # fmt: skip
+NEIGHBOUR = {
+    133: "router solicitation",
+    134: "router advertisement",
+    frame_decoder.SOLICITATION: "neighbour solicitation",
+    frame_decoder.ADVERTISEMENT: "neighbour advertisement",
+}
 ECN = ("not ECN-capable", "ECT(1)", "ECT(0)", "CE, congestion was experienced")
 
 
@@ -44,19 +48,19 @@ def describe(frame: Frame) -> Packet:
     packet.layers.append(("Ethernet", [("destination", packet.dst), ("source", packet.src), *tags, *ethertype]))
     if frame.ip:
         packet.source, packet.target = map(_address, frame.ip)
-        name, ttl = ("IPv4", "TTL") if frame.ethertype == frames.IPV4 else ("IPv6", "hop limit")
+        name, ttl = ("IPv4", "TTL") if frame.ethertype == frame_decoder.IPV4 else ("IPv6", "hop limit")
         packet.layers.append((name, [
             ("source", packet.source), ("destination", packet.target), ("DSCP", str(frame.dscp)),
             ("ECN", ECN[frame.ecn]), (ttl, str(frame.ttl)),
         ]))  # fmt: skip
-    if frame.ports and frame.protocol == frames.UDP:
+    if frame.ports and frame.protocol == frame_decoder.UDP:
         source, destination = map(str, frame.ports)
         packet.layers.append(("UDP", [("source port", source), ("destination port", destination)]))
     if frame.roce:
         _roce(packet, frame.roce)
     elif frame.resolution:
         _resolution(packet, frame.resolution)
-    elif frame.ethertype == frames.MAC_CONTROL:
+    elif frame.ethertype == frame_decoder.MAC_CONTROL:
         _pause(packet, frame)
     else:
         packet.kind, text = _other(frame, f"from {packet.source} to {packet.target}")
@@ -81,12 +85,12 @@ def _pause(packet: Packet, frame: Frame) -> None:
 
 def _other(frame: Frame, between: str) -> tuple[str, str]:
     """Return the kind of a frame, and its text if it is complete."""
-    if frame.icmp in NEIGHBOUR and frame.protocol == frames.ICMPV6:
+    if frame.icmp in NEIGHBOUR and frame.protocol == frame_decoder.ICMPV6:
         return "nd", NEIGHBOUR[frame.icmp]
     if frame.icmp is not None:
         return "icmp", f"ICMP type {frame.icmp} {between}"
     if frame.ports and not frame.cut:
-        name = "TCP" if frame.protocol == frames.TCP else "UDP"
+        name = "TCP" if frame.protocol == frame_decoder.TCP else "UDP"
         return name.lower(), f"{name} {between}, port {frame.ports[1]}"
     if frame.ip is None:
         return "other", f"a frame of type 0x{frame.ethertype or 0:04x}"
@@ -104,7 +108,7 @@ def _resolution(packet: Packet, found: Resolution) -> None:
             ("target MAC", found.target_mac.hex(":")), ("target IP", target),
         ]))  # fmt: skip
     else:
-        kind, end = (frames.SOLICITATION, "source") if found.asks else (frames.ADVERTISEMENT, "target")
+        kind, end = (frame_decoder.SOLICITATION, "source") if found.asks else (frame_decoder.ADVERTISEMENT, "target")
         name = NEIGHBOUR[kind]
         fields = [("type", f"{kind}, {name}"), ("target", target)]
         if mac:
@@ -119,7 +123,7 @@ def _resolution(packet: Packet, found: Resolution) -> None:
 
 
 def _roce(packet: Packet, roce: Roce) -> None:
-    packet.kind, packet.text, packet.nak = "cnp" if roce.opcode == frames.CNP else "roce", roce.name, roce.nak
+    packet.kind, packet.text, packet.nak = "cnp" if roce.opcode == frame_decoder.CNP else "roce", roce.name, roce.nak
     packet.qpn, packet.psn, packet.is_request = roce.qp, roce.psn, packet.kind == "roce" and not roce.response
     yes = ("no", "yes")
     packet.layers.append(("BTH", [

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from testbed.errors import naming
 from testbed.protocol import INDEX, REPORT, RESULT
-from testbed.report.model import Part, Run, read_run
 from testbed.report.page import file, policy
+from testbed.report.run_model import Part, Run, read_run
 
 LATEST = "latest"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.protocol import Event, events
 from testbed.protocol.events import KINDS
-from testbed.records.events import happened_ns
+from testbed.records.event_reader import happened_ns
 from testbed.report.owners import Owned, Owners
 
 Level = str

@@ -12,13 +12,13 @@ from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome, events
-from testbed.scenario.events import EventLog, plain
+from testbed.scenario.event_log import EventLog, plain
 from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
 from testbed.workload.attributes import Attributes
-from testbed.workload.completion import Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
+from testbed.workload.work_completion import Completion
 
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""

@@ -95,7 +95,7 @@ class Session:
         self._keyboard = sys.stdin
         signal.signal(signal.SIGALRM, self._over)
         self._arm()
-        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.plugin"
+        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.lab_fixture"
         options = [*(f"-p{name}" for name in plugins), "--color=yes"]
         status = pytest.main([*options, f"--basetemp={self._out / 'tmp'}", *arguments], plugins=[self])
         self._keep_written()

@@ -7,10 +7,10 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
-from testbed.topology.hardware import check_hardware, has_rdma, is_hardware, is_nic
+from testbed.topology.hardware_ends import check_hardware, has_rdma, is_hardware, is_nic
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.lossless import plan_lossless, plan_qos
+from testbed.topology.kinds.switch_kind import SwitchKeys
+from testbed.topology.lossless_classes import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes

@@ -6,7 +6,7 @@ import subprocess
 
 from conftest import LIMIT_S
 
-from testbed.machine.build import mirror
+from testbed.machine.image_build import mirror
 
 USER = 1000
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"

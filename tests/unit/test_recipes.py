@@ -121,7 +121,7 @@ def node_kind(tree: Tree) -> None:
                 return HubPlan(node.name, self.name, interfaces, repeats=node.keys.repeats or 1)
         ''',
     )
-    tree.insert("topology/kinds/__init__.py", "from testbed.topology.kinds.host import Host\n",
+    tree.insert("topology/kinds/__init__.py", "from testbed.topology.kinds.host_kind import Host\n",
                 "from testbed.topology.kinds.hub import Hub\n")  # fmt: skip
     tree.insert("topology/kinds/__init__.py", "for kind in (", "Hub(), ")
     tree.add(
@@ -212,8 +212,10 @@ def fault(tree: Tree) -> None:
 def qdisc(tree: Tree) -> None:
     tree.insert("topology/plan.py", "    queue: int | None = None\n", "    gap: int = 0\n")
     tree.insert("topology/models.py", "    queue: Packets | None = None\n", "    gap: Packets | None = None\n")
-    tree.insert("lab/links.py", 'words = [f"reorder', ' {quality.reorder:g}% gap {quality.gap}", f"reorder')
-    tree.insert("lab/links.py", '            case "netem":\n', '                values["gap"] = options["gap"]\n')
+    tree.insert("lab/link_quality.py", 'words = [f"reorder', ' {quality.reorder:g}% gap {quality.gap}", f"reorder')
+    tree.insert(
+        "lab/link_quality.py", '            case "netem":\n', '                values["gap"] = options["gap"]\n'
+    )
     tree.add(
         "faults/link.py",
         '''
@@ -228,7 +230,7 @@ def qdisc(tree: Tree) -> None:
     tree.check("""
         from types import SimpleNamespace
         from testbed.faults import KINDS, make
-        from testbed.lab.links import commands, quality_of
+        from testbed.lab.link_quality import commands, quality_of
         from testbed.topology import Quality, Topology
 
         links = "[{endpoints: ['a:1', 'b:1'], gap: 5}]"
@@ -302,9 +304,9 @@ def cni_plugin(tree: Tree) -> None:
         from pathlib import Path
         from testbed.cni import agent
         from testbed.cni.plugins import contract
-        from testbed.cni.runtime import libcni, plugin
+        from testbed.cni.runtime import libcni, plugin_call
 
-        assert plugin.find("echo", libcni.search_path(), "") == Path(testbed.__file__).parent / "cni/bin/echo"
+        assert plugin_call.find("echo", libcni.search_path(), "") == Path(testbed.__file__).parent / "cni/bin/echo"
         call = agent.plugins(Path("shared"), "node1")["echo"]
         given = {**dict.fromkeys(contract.ATTACHMENT, "/x"), "CNI_CONTAINERID": "c", "CNI_IFNAME": "eth0"}
         given["CNI_COMMAND"] = "ADD"
@@ -328,7 +330,7 @@ def comment(tree: Tree) -> None:
         sys.path.insert(0, {str(ROOT / "tests/unit/records")!r})
         from lab_traffic import CLIENT, MS, SERVER, ZERO, event, pcap, roce, row
         from pcapng_reader import comments, read
-        from testbed.records import packets
+        from testbed.records import merged_captures
 
         epoch = {{"realtime_ns": ZERO, "monotonic_ns": 0, "kernel_ns": None}}
         rows = [row("client", "eth1", CLIENT, "server:eth1"), row("server", "eth1", SERVER, "client:eth1")]
@@ -337,7 +339,7 @@ def comment(tree: Tree) -> None:
             pcap(directory / "client-eth1.pcap", [(MS, roce(CLIENT, SERVER, ("10.0.0.1", "10.0.0.2")))])
             made = {{"parameters": {{}}, "topology": {{"name": "pair", "interfaces": rows}}, "epoch": epoch}}
             given = event(2 * MS, "address", "client", "it answers", interface="eth1", ip="10.0.0.1", has=True)
-            packets.write(directory, made, [given])
+            merged_captures.write(directory, made, [given])
             [[text]] = comments(read(directory / "packets.pcapng"))
         assert text == "address at client, 1.000 ms later: it answers", text
     """)
@@ -346,14 +348,16 @@ def comment(tree: Tree) -> None:
 @recipe("A cause of a job's trouble")
 def cause(tree: Tree) -> None:
     tree.add(
-        "report/diagnosis/rules/links.py",
+        "report/diagnosis/rules/link_failures.py",
         """
 
         def eaten(case):
             return Finding("cable-eaten", 0, "a mouse was there") if "mouse" in case.seen.peers else None
         """,
     )
-    tree.insert("report/diagnosis/rules/__init__.py", "from testbed.report.diagnosis.rules.links import ", "eaten, ")
+    tree.insert(
+        "report/diagnosis/rules/__init__.py", "from testbed.report.diagnosis.rules.link_failures import ", "eaten, "
+    )
     tree.insert("report/diagnosis/rules/__init__.py", "OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (\n", "    eaten,")
     tree.check("""
         from types import SimpleNamespace
@@ -379,7 +383,7 @@ def kind(tree: Tree) -> None:
     )
     tree.check("""
         from testbed.protocol import events
-        from testbed.scenario.events import EventLog
+        from testbed.scenario.event_log import EventLog
 
         log = EventLog(lambda event: None)
         log.emit(events.SNEEZE(decibels=90), "leaf", "atishoo")
@@ -405,12 +409,12 @@ def listener(tree: Tree) -> None:
                 click.echo("\\a" + event["text"])
         """,
     )
-    tree.insert("cli/run.py", "@options.junit_option\n", '@click.option("--bell", is_flag=True)\n')
-    tree.insert("cli/run.py", "import junit as reports\n", "from testbed.cli.bell import Bell\n")
+    tree.insert("cli/run_command.py", "@options.junit_option\n", '@click.option("--bell", is_flag=True)\n')
+    tree.insert("cli/run_command.py", "import junit as reports\n", "from testbed.cli.bell import Bell\n")
     tree.check("""
         import contextlib, io
         from pathlib import Path
-        from testbed.cli.run import Bell, run
+        from testbed.cli.run_command import Bell, run
         from testbed.machine.runs import Shown, VariantRun
 
         assert "--bell" in {option for parameter in run.params for option in parameter.opts}
@@ -484,7 +488,7 @@ def report(tree: Tree) -> None:
         sys.path.insert(0, {str(ROOT / "tests/unit/report")!r})
         from report_samples import MS, event, make_run
         from testbed.report.contents import contents
-        from testbed.report.model import read_run
+        from testbed.report.run_model import read_run
         from testbed.report.page import page
 
         with tempfile.TemporaryDirectory() as name:

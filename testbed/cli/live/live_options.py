@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.errors import InputError
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
@@ -29,7 +29,7 @@ UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 
 def lab_option(command: Command) -> Command:
     return click.option(
-        "--lab", "-l", "name", metavar="NAME", default="", envvar="TESTBED_LAB", shell_complete=completing.labs,
+        "--lab", "-l", "name", metavar="NAME", default="", envvar="TESTBED_LAB", shell_complete=completion_values.labs,
         help="The lab, if there are several. Also from TESTBED_LAB.",
     )(command)  # fmt: skip
 

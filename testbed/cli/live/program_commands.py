@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing
-from testbed.cli.completing import DASHES
+from testbed.cli import completion_values
+from testbed.cli.completion_values import DASHES
 from testbed.cli.live.live_options import LineWriter, connect, lab_option, nobody_reads, put, then
 from testbed.errors import InputError
 from testbed.machine.live.connection import Connection, Streams
@@ -54,7 +54,7 @@ class AfterDashes(click.Command):
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
 @click.option("--detach", "-d", is_flag=True, help="Let it run by itself; `testbed logs` shows its output.")
 @lab_option
-@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completing.nodes())
+@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completion_values.nodes())
 @click.pass_context
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
@@ -135,7 +135,7 @@ def whole_input() -> str:
     On the virtual clock time stands still while the shell waits for you."""
 )
 @lab_option
-@click.argument("node", shell_complete=completing.nodes())
+@click.argument("node", shell_complete=completion_values.nodes())
 def shell(name: str, node: str) -> int:
     return attach(name, node, [])
 
@@ -209,7 +209,7 @@ def resized() -> Iterator[int]:
 @click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")
 @lab_option
-@click.argument("interface", metavar="NODE:IF", shell_complete=completing.ends)
+@click.argument("interface", metavar="NODE:IF", shell_complete=completion_values.ends)
 @click.argument("filter_", metavar="[FILTER]", nargs=-1)
 def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
     from testbed.cli.live import capturing

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing, pages
+from testbed.cli import completion_values, pages
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.live_options import (
     duration,
@@ -49,7 +49,7 @@ DOWN_S = 120.0
     On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
     commands give the same events: `testbed advance 25m` lets it pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completing.scenarios)
+@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completion_values.scenarios)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
@@ -176,7 +176,7 @@ def end(connection: Connection) -> Any:
 
 
 @click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
-@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completing.labs)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
 @lab_option

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import completing, options
+from testbed.cli import completion_values, options
 from testbed.cli.output import json_option
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import out_option, set_option, variant_option
-from testbed.cli.sweep import shrunk
-from testbed.cli.sweep.command import keep
-from testbed.cli.sweep.shown import Remarks
+from testbed.cli.sweep import shrink_result
+from testbed.cli.sweep.sweep_command import keep
+from testbed.cli.sweep.sweep_progress import Remarks
 from testbed.errors import InputError
-from testbed.machine import processes, record, runs, scenarios
+from testbed.machine import child_processes, record, runs, scenarios
 from testbed.machine.record import RunResult
 from testbed.machine.scenarios import Source
 from testbed.machine.sweeps.attempts import Attempts, Setting
@@ -35,7 +35,7 @@ from testbed.protocol import RESULT
     Exit status: 0 it was shrunk, or cannot be, 2 wrong usage or input, or a run that is as expected, 3 this machine
     cannot run it."""
 )
-@click.argument("name", metavar="RUN|SCENARIO", shell_complete=completing.scenarios)
+@click.argument("name", metavar="RUN|SCENARIO", shell_complete=completion_values.scenarios)
 @variant_option("name", "The variant that fails. Default: the only one of a run directory.")
 @set_option("name", "Of a scenario: set a parameter; may be repeated.")
 @click.option("--seed", type=click.IntRange(0), help="Of a scenario: its seed. Default: 1.")
@@ -57,15 +57,15 @@ def shrink(
     machine = asyncio.run(options.equip(machine, failing.work.info["packages"], failing.work.info["images"]))
     parent = out / failing.work.info["name"]
     parent.mkdir(parents=True, exist_ok=True)
-    with processes.scratch(parent, SCRATCH) as scratch:
+    with child_processes.scratch(parent, SCRATCH) as scratch:
         at_once = options.jobs_for(machine, jobs)
         attempts = Attempts(failing.work, failing.variant, failing.seed, machine, at_once, scratch, remarks.log)
         found = asyncio.run(attempts.shrink(failing.given, failing.without_faults))
         directory = keep(found.smallest, found.smallest.out, out)
     if as_json:
-        click.echo(json.dumps(shrunk.as_json(found, failing.scenario, directory)))
+        click.echo(json.dumps(shrink_result.as_json(found, failing.scenario, directory)))
     else:
-        shrunk.report(output_console(), found, failing.scenario, directory)
+        shrink_result.report(output_console(), found, failing.scenario, directory)
     return 0
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.cni.objects import devices
-from testbed.cni.objects.cluster import Cluster
-from testbed.cni.objects.devices import NodePolicy, Offer
+from testbed.cni.objects import device_plugins
+from testbed.cni.objects.device_plugins import NodePolicy, Offer
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.lab import Host, Pod
 from testbed.lab.pods import UnschedulableError
@@ -125,7 +125,7 @@ def asked(known: Object) -> dict[str, int]:
         own = container.get("resources") or {}
         for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
             if "/" in name:  # others, such as cpu, do not concern the lab
-                found[name] += devices.amount(name, value)
+                found[name] += device_plugins.amount(name, value)
     return {name: count for name, count in sorted(found.items()) if count}
 
 
@@ -134,9 +134,9 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": host.name, **(node.labels if node else {})}
     status = node.data.get("status") or {} if node else {}
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
-    shared = [device for data in maps for device in devices.shared_devices(data)]
+    shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
-    return devices.offers(host.interfaces, labels, status, shared, policies)
+    return device_plugins.offers(host.interfaces, labels, status, shared, policies)
 
 
 def pending(known: Object, reason: str) -> Object:

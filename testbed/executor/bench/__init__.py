@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import TestbedError
 from testbed.lab import Host, Lab, Pod
 from testbed.lab.context import Emit

@@ -7,11 +7,11 @@ from typing import Any
 
 from testbed.executor.live import saving
 from testbed.executor.live.server import Call, Subscription
-from testbed.kernel import devices
+from testbed.kernel import rxe_devices
 from testbed.lab import HostInterface, Lab, Pod
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import Event, live
 from testbed.protocol.events import FAULT_INJECTED
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, NodeRow, Overview, QueuePair, TableRow
@@ -209,7 +209,7 @@ def queue_pairs(lab: Lab) -> list[QueuePair]:
                 rows += [
                     {"node": node.name, "device": end.rdma, "number": one.number, "state": one.state,
                      "kind": one.kind, "remote": one.remote, "program": program(one.pid)}
-                    for one in devices.queue_pairs(end.rdma, node.namespace) if one.pid
+                    for one in rxe_devices.queue_pairs(end.rdma, node.namespace) if one.pid
                 ]  # fmt: skip
     return rows
 

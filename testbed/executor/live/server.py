@@ -16,7 +16,7 @@ from testbed.lab.namespace import Namespace
 from testbed.protocol import Event, live, messages
 from testbed.protocol.live import SETTLE_S, LiveRequest
 from testbed.protocol.messages import Channel
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 """Virtual seconds between two looks for input while a command runs; they double while nothing comes."""

@@ -17,7 +17,7 @@ from testbed.machine.sweeps.work import Work
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import EVENTS, VariantInfo
 from testbed.protocol.events import LEFT_OUT
-from testbed.records.events import read
+from testbed.records.event_reader import read
 
 MOST_FAULTS = 1000
 """Number of faults that are left out in order to count them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from testbed.machine import processes, runs
+from testbed.machine import child_processes, runs
 from testbed.machine.jobs import Machine
 from testbed.machine.record import Identity, RunResult
 from testbed.machine.runs import Listener, VariantRun
@@ -74,7 +74,7 @@ class Here:
                 await take(point, result, None if result.as_expected or not room() else out)
                 await asyncio.to_thread(shutil.rmtree, out, ignore_errors=True)
 
-        with processes.scratch(self.parent, SCRATCH) as scratch:
+        with child_processes.scratch(self.parent, SCRATCH) as scratch:
             async with TaskGroup() as group:
                 for _ in range(self.jobs):
                     group.create_task(worker(scratch))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from testbed.protocol.flight import Call
-from testbed.report.diagnosis.jobs import Job
 from testbed.report.diagnosis.observations import Observations
+from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
 GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")

@@ -5,7 +5,7 @@ from typing import Unpack
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner, at_most
-from testbed.topology.fabrics.words import addressing, count, span
+from testbed.topology.fabrics.file_comments import addressing, count, span
 
 VLAN = addresses.vlan(1)
 

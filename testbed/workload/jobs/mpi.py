@@ -14,9 +14,9 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.kernel import netns, own_devices
 from testbed.lab import Host, Lab
+from testbed.workload.jobs.fork_server import SHIM, build_shim
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Place, Rank, each, management, place
-from testbed.workload.jobs.ranks import SHIM, build_shim
 
 ROOT = [f"{part}_ALLOW_RUN_AS_ROOT{end}=1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
 SHARED_MEMORY = {"UCX_TLS": "rc_verbs,ud_verbs,self,sm"}

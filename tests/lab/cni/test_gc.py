@@ -3,7 +3,7 @@
 import pytest
 from networks import ROUTED, calls, ipam, macvlan, network, recorder, under_way
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 
 pytestmark = pytest.mark.fresh
 

@@ -11,7 +11,7 @@ import pytest
 from networks import ROUTED, bridge, ipam, macvlan, network, write_plugin
 
 from testbed import Lab
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError, TestbedError
 from testbed.lab.leaks import inventory
 
@@ -126,7 +126,7 @@ def test_a_version_that_nobody_speaks(lab):
 
 def test_malformed_json_is_told_with_its_place(tmp_path, log, request):
     from testbed import Topology
-    from testbed.cni.runtime.pods import PodNetworks
+    from testbed.cni.runtime.pod_networks import PodNetworks
 
     (tmp_path / "bad.conflist").write_text('{"cniVersion": "1.0.0",\n "name": "rdma"\n "plugins": []}')
     topology = Topology.load(request.path.parent / ROUTED)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from testbed.cli.catalogue import columns
 from testbed.cli.main import invoke
 from testbed.cli.progress import error_console, output_console
+from testbed.cli.scenario_list import columns
 from testbed.machine.record import VariantResult
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\rx\u202egnp\u2066\x9b31m\x85\u200f\x08"

@@ -13,7 +13,7 @@ from testbed.cli.main import invoke
 from testbed.cli.sweep import matrix
 from testbed.machine.record import VariantResult
 from testbed.protocol import Event
-from testbed.records.events import read
+from testbed.records.event_reader import read
 
 REQUEST = {"opcode": "RDMA_WRITE", "elapsed_s": 0.5, "error": "ETIMEDOUT"}
 

@@ -7,7 +7,7 @@ import pytest
 from testbed.cni.plugins.configuration import own, validated
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator import announcement, call, detection, tuning, veth
-from testbed.cni.plugins.coordinator.configuration import STEPS, Configuration
+from testbed.cni.plugins.coordinator.coordinator_config import STEPS, Configuration
 from testbed.cni.plugins.coordinator.nic import addresses_in
 from testbed.cni.spec.codes import CONFIG
 from testbed.switch import frames, nd

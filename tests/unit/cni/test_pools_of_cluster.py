@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from testbed.cni.ipam.catalogue import Catalogue
-from testbed.cni.ipam.store import Holder
-from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.ipam.address_store import Holder
+from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.objects import manifests
 from testbed.cni.objects.kinds import IPPool
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import Store as Objects
 from testbed.errors import InputError
 
 

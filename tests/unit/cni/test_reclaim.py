@@ -9,10 +9,10 @@ import pytest
 
 from testbed.cni.ipam import pool as pools
 from testbed.cni.ipam import reclaim
-from testbed.cni.ipam.store import Holder
-from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.ipam.address_store import Holder
+from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import manifests
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import Store as Objects
 
 WEB = Holder("rdma", "c1", "eth0", "ai", "web-0", "node1", "u1")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from testbed.cni.ipam.address_store import ADDRESSES, Holder, Store
 from testbed.cni.ipam.candidates import Asking, candidates, named
-from testbed.cni.ipam.store import ADDRESSES, Holder, Store
 from testbed.cni.objects import manifests
 from testbed.cni.objects.autopools import pods, sized
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import IPPool
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.subnet import NUMBER, ONE, RECLAIM, SEVERAL, pool_name, ranges, settings
 from testbed.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.executor.variant import KernelWatch
 from testbed.kernel.kmsg import KernelLog
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 Ring = list[bytes | OSError]
 

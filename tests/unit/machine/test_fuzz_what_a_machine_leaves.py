@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, junit, summary, topology
+from testbed.cli import console, junit, scenario_list, summary, topology_command
 from testbed.cli.progress import PlainConsole
 from testbed.cli.sweep import matrix, planning
 from testbed.cli.words import plain_lines
@@ -30,7 +30,7 @@ from testbed.machine.record import Origin, RunResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, Event, Made, VariantInfo, messages, requests
-from testbed.records import contents, events, packets, tables
+from testbed.records import event_reader, merged_captures, run_readme, switch_tables
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
@@ -153,13 +153,13 @@ def follow(line: bytes, out: Path) -> None:
         of_job("outcome.json", progress.listen).take(messages.load(line))
     finally:
         progress.keep()
-        for event in events.read(out / EVENTS):
+        for event in event_reader.read(out / EVENTS):
             matrix.outage([event, event], None)
         (out / "a-eth1.pcap").write_bytes(CAPTURE)
-        packets.write(out, progress.made or MADE, progress.events)
-        contents.explain(out, "What it left")
+        merged_captures.write(out, progress.made or MADE, progress.events)
+        run_readme.explain(out, "What it left")
         if progress.events:
-            tables.after(out, events.Log.read(out), [0])
+            switch_tables.after(out, event_reader.Log.read(out), [0])
         for file in out.iterdir():
             file.unlink()
 
@@ -220,16 +220,20 @@ def take(name: str, data: bytes) -> None:
             for variant_run in runs.choose(info, []):
                 assert (Path("out") / variant_run.label).parent == Path("out")
             properties = info["parameters"].get("properties", {})
-            shown(lambda to: to.print(catalogue.parameters(properties)))
-            shown(lambda to: to.print(catalogue.variants(info)))
+            shown(lambda to: to.print(scenario_list.parameters(properties)))
+            shown(lambda to: to.print(scenario_list.variants(info)))
             for key in properties:
                 with contextlib.suppress(InputError):
                     planning.values_over(key, info)
         case "topology.json":
-            shown(lambda to: to.print(topology.table(answer)))
+            shown(lambda to: to.print(topology_command.table(answer)))
         case "faults.json":
             for fault in answer:
-                shown(lambda to, fault=fault: to.print(catalogue.parameters(fault["parameters"].get("properties", {}))))
+                shown(
+                    lambda to, fault=fault: to.print(
+                        scenario_list.parameters(fault["parameters"].get("properties", {}))
+                    )
+                )
         case "cni.json":
             assert isinstance("; ".join(answer["kept"]), str)
 

@@ -13,7 +13,7 @@ from container_images import docker_save, tar_of
 from testbed.cli import options
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import build, cache, checkup, containers, image, layers, qemu, recipe, snapshot
+from testbed.machine import cache, checkup, containers, image, image_build, layers, qemu, recipe, snapshot
 from testbed.machine.archives import boot_image
 from testbed.machine.containers import Container
 from testbed.machine.image import Image
@@ -181,13 +181,13 @@ def test_an_unknown_package_gets_the_one_that_was_meant() -> None:
 def test_apt_is_asked_about_the_image_s_suite_and_packages_not_this_machine_s(
     base: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "mirror", list)
+    monkeypatch.setattr(image_build, "mirror", list)
     layers.Apt(tmp_path, base)
     assert "] http://m/debian trixie main\n" in (tmp_path / "sources.list").read_text()
     configuration = (tmp_path / "apt.conf").read_text()
     assert f'Dir::State::status "{base.path}/dpkg-status"' in configuration
     assert 'Dir::Etc::sourceparts "/dev/null"' in configuration
-    monkeypatch.setattr(build, "mirror", lambda: ["http://mine/debian"])
+    monkeypatch.setattr(image_build, "mirror", lambda: ["http://mine/debian"])
     layers.Apt(tmp_path, base)
     assert "] http://mine/debian trixie main\n" in (tmp_path / "sources.list").read_text()
 
@@ -234,7 +234,7 @@ def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -
 
 def test_apt_s_words_become_one_message() -> None:
     with pytest.raises(TestbedError, match="apt failed:\n  E: broken"):
-        build.raise_for("E: broken\n", "apt")
+        image_build.raise_for("E: broken\n", "apt")
 
 
 def test_two_who_want_one_layer_make_it_once(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from testbed.errors import MachineError
 from testbed.executor import wire as inside
-from testbed.machine.devices import BLOCK, Bundle, Outcome
 from testbed.machine.live import machine_wire as outside
+from testbed.machine.memory_files import BLOCK, Bundle, Outcome
 
 RING = 4 * BLOCK
 SIZES = st.one_of(st.integers(0, 50), st.sampled_from([BLOCK - 1, BLOCK, RING - 1, RING, 3 * RING]))

@@ -15,8 +15,8 @@ import pytest
 
 from testbed.errors import MachineError
 from testbed.machine import making, snapshot
-from testbed.machine.devices import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.jobs import Job
+from testbed.machine.memory_files import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages

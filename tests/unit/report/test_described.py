@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import CLIENT_IP, IP, RETH, SVI, A, arp, ethernet, raw, roce
 
-from testbed.records.frames import decode
+from testbed.records.frame_decoder import decode
 from testbed.report.described import Packet, describe
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from testbed.cni.plugins.configuration import own, validated
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator import announcement, configuration, detection, routes, tuning, veth
-from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.plugins.coordinator import announcement, coordinator_config, detection, routes, tuning, veth
+from testbed.cni.plugins.coordinator.coordinator_config import Configuration
 from testbed.cni.plugins.coordinator.nic import POD_VETH, Nic, addresses_in
 from testbed.cni.spec.codes import OWN
 from testbed.kernel import netns
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """True if it chooses a routing table: networks of a pod may be added at the same time."""
 
 
-STEPS: dict[configuration.Step, Step] = {
+STEPS: dict[coordinator_config.Step, Step] = {
     "mac": Step(tuning.set_mac, tuning.check_mac),
     "conflict": Step(detection.conflict),
     "gateway": Step(detection.gateway),

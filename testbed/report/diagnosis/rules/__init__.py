@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.congestion import congested_link, slow_link, uneven_links
 from testbed.report.diagnosis.rules.endings import healthy, remarks, unknown
 from testbed.report.diagnosis.rules.finding import HEALTHY, Finding
 from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
-from testbed.report.diagnosis.rules.links import link_down, link_flap, nic_down, switch_down
-from testbed.report.diagnosis.rules.packets import late_by_a_loss, lossy_link, mtu_mismatch, small_packets_only
-from testbed.report.diagnosis.rules.ranks import rank_died, rank_hangs, slow_rank, wrong_gid
+from testbed.report.diagnosis.rules.link_failures import link_down, link_flap, nic_down, switch_down
+from testbed.report.diagnosis.rules.lost_packets import late_by_a_loss, lossy_link, mtu_mismatch, small_packets_only
+from testbed.report.diagnosis.rules.overload import congested_link, slow_link, uneven_links
+from testbed.report.diagnosis.rules.slow_ranks import rank_died, rank_hangs, slow_rank, wrong_gid
 
 Rule = Callable[[Case], Finding | None]
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.congestion import target_of_all
-from testbed.report.diagnosis.rules.ends import downs, link_name, ranks_at
 from testbed.report.diagnosis.rules.facts import MOST_FACTS, evidence, hits, losses, retries, stalls, stopped
 from testbed.report.diagnosis.rules.finding import HEALTHY, UNKNOWN, Finding
+from testbed.report.diagnosis.rules.link_ends import downs, link_name, ranks_at
+from testbed.report.diagnosis.rules.overload import target_of_all
 
 
 def healthy(case: Case) -> Finding:

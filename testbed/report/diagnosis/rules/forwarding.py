@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from testbed.protocol import Event, events
-from testbed.records.tables import ASKING, SET, UNANSWERED
+from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.ends import own_link
 from testbed.report.diagnosis.rules.facts import evidence, hits, retries, stalls, stopped
 from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.link_ends import own_link
 
 D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
