@@ -46,9 +46,13 @@ Inputs = dict[str, tuple[Any, Any]]
 @click.argument("one", metavar="RUN1", type=click.Path(path_type=Path))
 @click.argument("other", metavar="RUN2", type=click.Path(path_type=Path))
 @click.option(
-    "--context", type=click.IntRange(0), default=5, show_default=True, metavar="N",
+    "--context",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    metavar="N",
     help="Events shown before the first that differs, and of each side from there on.",
-)  # fmt: skip
+)
 @json_option()
 def diff(one: Path, other: Path, context: int, as_json: bool) -> int:
     pairs, alone = paired(one, other)

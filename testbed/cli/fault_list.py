@@ -29,9 +29,15 @@ SOURCES = {
 
 
 def group(
-    name: str, kind: str, request: requests.Request[Any], texts: tuple[str, str, str, str], heads: Sequence[str],
-    row: Callable[[Any], Sequence[str]], show: Callable[[Console, Any], None], complete: Complete,
-) -> click.Group:  # fmt: skip
+    name: str,
+    kind: str,
+    request: requests.Request[Any],
+    texts: tuple[str, str, str, str],
+    heads: Sequence[str],
+    row: Callable[[Any], Sequence[str]],
+    show: Callable[[Console, Any], None],
+    complete: Complete,
+) -> click.Group:
     """Make the commands `list` and `describe` for what `request` returns; `texts` are helps, `describe --json` last."""
     about, list_help, describe_help, json_help = texts
     commands = click.Group(name, help=about)
@@ -106,17 +112,24 @@ def _shown(value: ProfileValue) -> str:
 
 
 fault = group(
-    "fault", "fault", requests.Faults(),
+    "fault",
+    "fault",
+    requests.Faults(),
     (
         "The faults that a lab can have; inject them into one that lives, and take them back.",
         "List the faults.",
         "Show what a fault does, and its parameters.",
         "Print one JSON object; `parameters` is a JSON Schema.",
     ),
-    ["what is broken"], lambda entry: [entry["title"]], show_fault, completion_values.faults,
-)  # fmt: skip
+    ["what is broken"],
+    lambda entry: [entry["title"]],
+    show_fault,
+    completion_values.faults,
+)
 profile = group(
-    "profile", "switch profile", requests.Profiles(),
+    "profile",
+    "switch profile",
+    requests.Profiles(),
     (
         "The profiles of switches; change that of a switch in a lab.",
         "List the profiles that a topology's `profile` may name.",
@@ -124,8 +137,11 @@ profile = group(
         this model, nothing for a default. `profile_values` in a topology file replaces single ones.""",
         "Print one JSON object, with unit and source of each value.",
     ),
-    ["ARP age", "MAC age", ""], profile_row, show_profile, completion_values.profiles,
-)  # fmt: skip
+    ["ARP age", "MAC age", ""],
+    profile_row,
+    show_profile,
+    completion_values.profiles,
+)
 for command in change_commands.inject, change_commands.recover, change_commands.fault_ps:
     fault.add_command(command)
 profile.add_command(change_commands.profile_set)

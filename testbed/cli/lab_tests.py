@@ -160,8 +160,9 @@ class LabTests:
                 raise InputError(f"inside the machine this file could not be collected:\n{test['text']}", where=place)
         raise MachineError(
             f"pytest inside the machine ended with status {batch.task.result()} and did not run this test",
-            where=item.nodeid, hint=f"{batch.out / pytests.TEXT} has what it wrote.",
-        )  # fmt: skip
+            where=item.nodeid,
+            hint=f"{batch.out / pytests.TEXT} has what it wrote.",
+        )
 
     def _fail(self, item: pytest.Item, phase: Phase, text: str) -> None:
         ends: list[tuple[Phase, Literal["passed", "failed"], str | None]] = [(phase, "failed", text)]
@@ -170,9 +171,16 @@ class LabTests:
         for when, outcome, why in ends:
             start, self._since = self._since, time.time()
             report = pytest.TestReport(
-                item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, why, when,
-                duration=self._since - start, start=start, stop=self._since,
-            )  # fmt: skip
+                item.nodeid,
+                item.location,
+                dict.fromkeys(item.keywords, 1),
+                outcome,
+                why,
+                when,
+                duration=self._since - start,
+                start=start,
+                stop=self._since,
+            )
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _leave(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -200,9 +208,14 @@ class LabTests:
         batch = self._batch = Batch(out, {item.nodeid: deque() for item in items})
         batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._take(batch, data))
         running = pytests.execute(
-            asked, sent, batch.recorder, seed=config.getoption("testbed_seed"),
-            training=config.getini("testbed_training"), machine=machine, out=out,
-        )  # fmt: skip
+            asked,
+            sent,
+            batch.recorder,
+            seed=config.getoption("testbed_seed"),
+            training=config.getini("testbed_training"),
+            machine=machine,
+            out=out,
+        )
         self._runner.run(batch.begin(running))
         return batch
 
@@ -273,10 +286,18 @@ class LabTests:
                 f"testbed_test_limit is no number of seconds: {limit}", where=str(config.inipath)
             ) from None
         asked = Pytest(
-            arguments=[*names, f"-c{CONFIGURATION}", "--rootdir=.", "--continue-on-collection-errors",
-                       *self._arguments(), *(f"-o{name}={_written(value)}" for name, value in ini.items() if value)],
-            tests=[item.nodeid for item in items], test_limit_s=test_limit_s, options=defined.options,
-        )  # fmt: skip
+            arguments=[
+                *names,
+                f"-c{CONFIGURATION}",
+                "--rootdir=.",
+                "--continue-on-collection-errors",
+                *self._arguments(),
+                *(f"-o{name}={_written(value)}" for name, value in ini.items() if value),
+            ],
+            tests=[item.nodeid for item in items],
+            test_limit_s=test_limit_s,
+            options=defined.options,
+        )
         return asked, SessionFiles(sent.top, contents, sent.executable)
 
     def _ini(self, name: str) -> Any:
@@ -297,8 +318,10 @@ class LabTests:
         yield from ["-v"] * option.verbose
         yield from (f"-W{line}" for line in option.pythonwarnings or () if _known(line))
         for asked, word in (
-            (option.showlocals, "--showlocals"), (option.fulltrace, "--full-trace"), (option.runxfail, "--runxfail"),
-        ):  # fmt: skip
+            (option.showlocals, "--showlocals"),
+            (option.fulltrace, "--full-trace"),
+            (option.runxfail, "--runxfail"),
+        ):
             if asked:
                 yield word
         if option.log_level:

@@ -27,9 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--testbed-seed", type=int, default=1, metavar="N", help="seed of all randomness in a machine")
     group.addoption("--testbed-clock", choices=("virtual", "real"), help="default: virtual; real on the local machine")
     group.addoption(
-        "--testbed-machine", choices=("auto", "vm", "local"), default="auto",
+        "--testbed-machine",
+        choices=("auto", "vm", "local"),
+        default="auto",
         help="a micro-VM, or this very kernel; auto is vm",
-    )  # fmt: skip
+    )
     group.addoption("--testbed-out", default="runs", metavar="DIR", help="where run directories are made")
     parser.addini("testbed_files", "files and directories that tests with `lab` need, below rootdir", "linelist", [])
     parser.addini("testbed_packages", "Debian packages that tests with `lab` need", "args", [])

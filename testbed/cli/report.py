@@ -23,9 +23,12 @@ open_option = click.option("--open", "shown", is_flag=True, help="Show it in the
 
 def output_option(default: str) -> Callable[[Any], Any]:
     return click.option(
-        "-o", "output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        "-o",
+        "output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
         help=f"Write to this file. Default: {default}.",
-    )  # fmt: skip
+    )
 
 
 @click.command(

@@ -43,9 +43,11 @@ Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 @variants_option("names")
 @set_option("names")
 @click.option(
-    "--topology", type=click.Path(path_type=Path), metavar="FILE",
+    "--topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
-)  # fmt: skip
+)
 @options.machine_options
 @click.option(
     "--keep-steps",
@@ -62,10 +64,14 @@ Task = tuple[Source, ScenarioInfo, list[VariantRun]]
 )
 @metrics_option
 @click.option(
-    "--without-fault", "without", type=click.IntRange(1), metavar="N", multiple=True,
+    "--without-fault",
+    "without",
+    type=click.IntRange(1),
+    metavar="N",
+    multiple=True,
     help="Leave out the N-th fault that the scenario injects; may be repeated. `testbed shrink` finds those that do "
     "not matter.",
-)  # fmt: skip
+)
 @options.jobs_option
 @json_option("Print one JSON object; for several scenarios an array of them.")
 @options.junit_option

@@ -12,9 +12,12 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 REPLACE = "Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it."
 
 out_option = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
     help="Where run directories are made.",
-)  # fmt: skip
+)
 
 
 def split_settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -29,9 +32,13 @@ def split_settings(_: click.Context, __: click.Parameter, values: tuple[str, ...
 
 def variants_option(argument: str) -> Decorator:
     return click.option(
-        "--variant", "variants", metavar="NAME", multiple=True, shell_complete=completion_values.variants(argument),
+        "--variant",
+        "variants",
+        metavar="NAME",
+        multiple=True,
+        shell_complete=completion_values.variants(argument),
         help="Only this variant; may be repeated.",
-    )  # fmt: skip
+    )
 
 
 def variant_option(argument: str, text: str) -> Decorator:
@@ -40,13 +47,23 @@ def variant_option(argument: str, text: str) -> Decorator:
 
 def set_option(argument: str, text: str = REPLACE) -> Decorator:
     return click.option(
-        "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_settings,
-        shell_complete=completion_values.parameters(argument), help=text,
-    )  # fmt: skip
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=split_settings,
+        shell_complete=completion_values.parameters(argument),
+        help=text,
+    )
 
 
 def over_option(argument: str, text: str, *, required: bool = False) -> Decorator:
     return click.option(
-        "--over", "overs", metavar="KEY[=VALUE,…]", multiple=True, required=required,
-        shell_complete=completion_values.parameters(argument), help=text,
-    )  # fmt: skip
+        "--over",
+        "overs",
+        metavar="KEY[=VALUE,…]",
+        multiple=True,
+        required=required,
+        shell_complete=completion_values.parameters(argument),
+        help=text,
+    )

@@ -51,9 +51,12 @@ def _cells(variant: VariantResult) -> tuple[str, ...]:
 
 
 def _table(
-    variants: Sequence[VariantResult], widths: Sequence[int | None] = (None,) * len(HEADER), *, evidence: bool,
+    variants: Sequence[VariantResult],
+    widths: Sequence[int | None] = (None,) * len(HEADER),
+    *,
+    evidence: bool,
     head: bool = True,
-) -> Table:  # fmt: skip
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=head)
     for number, (name, width) in enumerate(zip(HEADER, widths, strict=True)):
         if evidence and number == 3:

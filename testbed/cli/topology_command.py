@@ -64,10 +64,14 @@ def table(plan: PlanInfo) -> Table:
 
 def _cells(row: InterfaceRow) -> dict[str, str]:
     cells = (
-        f"{row['node']}:{row['interface']}", row["peer"], row["mac"], _both(row["address"], row["address6"]),
+        f"{row['node']}:{row['interface']}",
+        row["peer"],
+        row["mac"],
+        _both(row["address"], row["address6"]),
         _both(row["gateway"], row["gateway6"]),
-        _vlans(row), row["rdma"] or "",
-    )  # fmt: skip
+        _vlans(row),
+        row["rdma"] or "",
+    )
     return dict(zip(HEADS, map(plain, cells), strict=True))
 
 

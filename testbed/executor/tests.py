@@ -13,8 +13,13 @@ def run(request: Pytest, context: Context) -> int:
     os.chdir(context.files)
     imports.add(context.files)
     session = Session(
-        context.files, context.out, context.emit,
-        limit_s=request.limit_s, test_limit_s=request.test_limit_s, tests=request.tests, options=request.options,
-    )  # fmt: skip
+        context.files,
+        context.out,
+        context.emit,
+        limit_s=request.limit_s,
+        test_limit_s=request.test_limit_s,
+        tests=request.tests,
+        options=request.options,
+    )
     sys.stdout = sys.stderr = session.terminal
     return session.run(request.arguments)

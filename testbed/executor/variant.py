@@ -54,9 +54,14 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     reserve, kernel = reserved(out), KernelWatch()
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
     lab = Lab(
-        plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns,
+        plan,
+        out,
+        log.emit,
+        profiles=profiles,
+        networks=PodNetworks(file.parent),
+        zero_ns=log.zero_ns,
         files=topology.parent,
-    )  # fmt: skip
+    )
     moments.begin(lab, log)
     files = Evidence(lab, log)
     run = Run(lab, log, variant, files, without_faults=request.without_faults)

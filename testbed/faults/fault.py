@@ -25,9 +25,7 @@ End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
 What = Literal["injected", "recovered", "lost"]
-KINDS_OF_EVENTS = {
-    "injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST,
-}  # fmt: skip
+KINDS_OF_EVENTS = {"injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST}
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 

@@ -159,8 +159,10 @@ def mirror() -> list[str]:
         return [chosen]
     asked = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return re.findall(r"^Debian Debian (\S+)$", asked.stdout, re.MULTILINE)[:1]
 
 

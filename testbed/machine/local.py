@@ -89,10 +89,14 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
     process alone, which then ends the job: two signals would cut the job's teardown short."""
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
-        *command, *child_processes.ours("testbed.executor", *arguments),
-        pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        *command,
+        *child_processes.ours("testbed.executor", *arguments),
+        pass_fds=(progress,),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

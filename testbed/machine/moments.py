@@ -74,9 +74,13 @@ class Saved:
         runs = list(in_a_row(self.pages))
         parts = [(name, place, len(data)) for name, found in self.files.items() for place, data in found]
         head = {
-            "moment": asdict(self.moment), "snapshot": self.snapshot, "devices": len(self.devices), "parts": parts,
-            "runs": runs, "before": self.before.moment.number if self.before else None,
-        }  # fmt: skip
+            "moment": asdict(self.moment),
+            "snapshot": self.snapshot,
+            "devices": len(self.devices),
+            "parts": parts,
+            "runs": runs,
+            "before": self.before.moment.number if self.before else None,
+        }
         text = json.dumps(head).encode()
         try:
             with path.open("wb") as file:

@@ -115,9 +115,15 @@ class SessionRecorder:
                 self.write(text)
             case {"running": str(test)}:
                 self.running, self._since = test, time.monotonic()
-            case {"result": {
-                "test": str(), "outcome": str(), "virtual_s": int() | float(), "directory": str(), "text": str()
-            } as result}:  # fmt: skip
+            case {
+                "result": {
+                    "test": str(),
+                    "outcome": str(),
+                    "virtual_s": int() | float(),
+                    "directory": str(),
+                    "text": str(),
+                } as result
+            }:
                 self.running = ""
                 now = time.monotonic()
                 ended = Ended(**result, wall_s=round(now - self._since, 3))  # type: ignore[typeddict-item]

@@ -121,9 +121,15 @@ async def run(
                 without_faults=[*variant_run.without_faults],
             )
             job = Job(
-                [request], files, executable, limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
-                seed=seed, training=info["training"], listen=shown.listen,
-            )  # fmt: skip
+                [request],
+                files,
+                executable,
+                limit_s=info["limit_s"],
+                busy_s=info["busy_limit_s"],
+                seed=seed,
+                training=info["training"],
+                listen=shown.listen,
+            )
             result = await run_variant(job, source, variant_run, machine, directory, shown)
             listener.finished(variant_run, result)
             return result
@@ -241,10 +247,13 @@ class Shown:
                 self._listener.event(self._variant_run, event)
             case {"settled": int(until_ns)} if abs(until_ns) < LATEST_NS:
                 self._listener.settled(self._variant_run, until_ns)
-            case {"made": {
-                "parameters": dict(), "topology": dict(),
-                "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
-            } as made} if self.made is None and abs(zero) < LATEST_NS:  # fmt: skip
+            case {
+                "made": {
+                    "parameters": dict(),
+                    "topology": dict(),
+                    "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
+                } as made
+            } if self.made is None and abs(zero) < LATEST_NS:
                 self.made = made
                 path = self._directory / TOPOLOGY
                 with naming(path):

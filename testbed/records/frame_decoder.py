@@ -30,8 +30,13 @@ OPERATIONS = (
 WITH_RETH, WITH_AETH, RESPONSES = {0x06, 0x0A, 0x0B, 0x0C}, {0x0D, 0x0F, 0x10, 0x11, 0x12}, range(0x0D, 0x13)
 RC_REQUESTS = {*range(0x0D), 0x13, 0x14, 0x16, 0x17}
 """Opcodes of a reliable connection: SEND, WRITE, READ request, atomics and SEND with invalidate."""
-NAKS = ("PSN sequence error", "invalid request", "remote access error", "remote operational error",
-        "invalid RD request")  # fmt: skip
+NAKS = (
+    "PSN sequence error",
+    "invalid request",
+    "remote access error",
+    "remote operational error",
+    "invalid RD request",
+)
 """NAKs by the lower five bits of a syndrome."""
 
 _TYPE, _TAG = Struct("!H"), Struct("!HH")

@@ -40,9 +40,12 @@ def write(directory: Path, made: Made, events: Sequence[Event]) -> None:
 
 
 def _write(
-    file: IO[bytes], pcaps: Sequence[Pcap], places: Sequence[Place | None], zero: int,
+    file: IO[bytes],
+    pcaps: Sequence[Pcap],
+    places: Sequence[Place | None],
+    zero: int,
     comments: dict[tuple[int, int], list[str]],
-) -> None:  # fmt: skip
+) -> None:
     writer = Writer(
         file,
         f"testbed {version()}",

@@ -22,8 +22,9 @@ ASKING, UNANSWERED = "asking", "no answer"
 SET = (events.LEARNED, events.UPDATED, events.FDB_LEARNED, events.FDB_MOVED)
 LEFT: dict[events.AnyKind, str | None] = {
     **dict.fromkeys((events.AGED, events.EVICTED, events.CLEARED, events.FDB_AGED, events.FDB_FLUSHED), None),
-    events.MISS: ASKING, events.FAILED: UNANSWERED,
-}  # fmt: skip
+    events.MISS: ASKING,
+    events.FAILED: UNANSWERED,
+}
 """Text of an entry after events that do not write it."""
 Key = tuple[str, str, int, str]
 """Switch, table, VLAN, and the IP address, or the MAC in the `fdb`."""

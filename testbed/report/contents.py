@@ -76,22 +76,38 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     counted = counters.over_time(part.directory)
     at_the_end = list(counters.at_the_end(read_json(part.directory / "counters.json")))
     times = (
-        *(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows),
+        *(t for lane in lanes for t in _times(lane)),
+        *(row.t for one in captured for row in one.rows),
         *(counted["t"] if counted else ()),
-    )  # fmt: skip
+    )
     return {
-        "name": part.name, "text": part.text, "expected": part.expected, "observed": part.observed,
-        "as_expected": part.as_expected, "failures": part.failures, "evidence": _evidence(part.evidence),
-        "settings": _evidence(part.settings), "trace": part.trace, "virtual_s": part.virtual_s, "wall_s": part.wall_s,
-        "end": end, "drawing": drawings.number(plan) if plan else None,
+        "name": part.name,
+        "text": part.text,
+        "expected": part.expected,
+        "observed": part.observed,
+        "as_expected": part.as_expected,
+        "failures": part.failures,
+        "evidence": _evidence(part.evidence),
+        "settings": _evidence(part.settings),
+        "trace": part.trace,
+        "virtual_s": part.virtual_s,
+        "wall_s": part.wall_s,
+        "end": end,
+        "drawing": drawings.number(plan) if plan else None,
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
-        "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
+        "lanes": [_lane(lane) for lane in lanes],
+        "folds": folds.folds(times, end),
+        "events": _events(events),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
-        "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events, at_the_end),
-        "counters": at_the_end, "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
-        "counted": counted, "matrices": list(matrices.matrices(events)),
-        "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
-    }  # fmt: skip
+        "captures": [one.json() for one in captured],
+        "gear": gear.on_real_gear(lanes, events, at_the_end),
+        "counters": at_the_end,
+        "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
+        "counted": counted,
+        "matrices": list(matrices.matrices(events)),
+        "files": list(_files(part.directory, base)),
+        "directory": os.path.relpath(part.directory, base),
+    }
 
 
 def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -109,10 +125,12 @@ def _times(lane: Lane) -> Iterator[int]:
 def _lane(lane: Lane) -> dict[str, Any]:
     """Return a lane; its bars and points are lists, because there are many."""
     return {
-        "group": lane.group, "name": lane.name, "weight": lane.weight,
+        "group": lane.group,
+        "name": lane.name,
+        "weight": lane.weight,
         "bars": [(bar.start, bar.end, bar.text, bar.level, bar.event) for bar in lane.bars],
         "points": [(point.t, point.level, point.event) for point in lane.points],
-    }  # fmt: skip
+    }
 
 
 def _events(events: Sequence[Event]) -> dict[str, Any]:
@@ -120,10 +138,13 @@ def _events(events: Sequence[Event]) -> dict[str, Any]:
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(event["kind"] for event in events))}
     nodes = {node: number for number, node in enumerate(dict.fromkeys(event["node"] for event in events))}
     return {
-        "kinds": list(kinds), "nodes": list(nodes), "t": [event["t"] for event in events],
-        "kind": [kinds[event["kind"]] for event in events], "node": [nodes[event["node"]] for event in events],
+        "kinds": list(kinds),
+        "nodes": list(nodes),
+        "t": [event["t"] for event in events],
+        "kind": [kinds[event["kind"]] for event in events],
+        "node": [nodes[event["node"]] for event in events],
         "text": [event["text"] for event in events],
-    }  # fmt: skip
+    }
 
 
 def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:

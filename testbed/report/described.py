@@ -49,10 +49,18 @@ def describe(frame: Frame) -> Packet:
     if frame.ip:
         packet.source, packet.target = map(_address, frame.ip)
         name, ttl = ("IPv4", "TTL") if frame.ethertype == frame_decoder.IPV4 else ("IPv6", "hop limit")
-        packet.layers.append((name, [
-            ("source", packet.source), ("destination", packet.target), ("DSCP", str(frame.dscp)),
-            ("ECN", ECN[frame.ecn]), (ttl, str(frame.ttl)),
-        ]))  # fmt: skip
+        packet.layers.append(
+            (
+                name,
+                [
+                    ("source", packet.source),
+                    ("destination", packet.target),
+                    ("DSCP", str(frame.dscp)),
+                    ("ECN", ECN[frame.ecn]),
+                    (ttl, str(frame.ttl)),
+                ],
+            )
+        )
     if frame.ports and frame.protocol == frame_decoder.UDP:
         source, destination = map(str, frame.ports)
         packet.layers.append(("UDP", [("source port", source), ("destination port", destination)]))
@@ -103,10 +111,18 @@ def _resolution(packet: Packet, found: Resolution) -> None:
     packet.claim = mac if any(found.sender) else ""
     if found.protocol == "arp":
         name = "gratuitous ARP" if found.gratuitous else "ARP request" if found.asks else "ARP reply"
-        packet.layers.append(("ARP", [
-            ("operation", "1, request" if found.asks else "2, reply"), ("sender MAC", mac), ("sender IP", source),
-            ("target MAC", found.target_mac.hex(":")), ("target IP", target),
-        ]))  # fmt: skip
+        packet.layers.append(
+            (
+                "ARP",
+                [
+                    ("operation", "1, request" if found.asks else "2, reply"),
+                    ("sender MAC", mac),
+                    ("sender IP", source),
+                    ("target MAC", found.target_mac.hex(":")),
+                    ("target IP", target),
+                ],
+            )
+        )
     else:
         kind, end = (frame_decoder.SOLICITATION, "source") if found.asks else (frame_decoder.ADVERTISEMENT, "target")
         name = NEIGHBOUR[kind]
@@ -126,22 +142,38 @@ def _roce(packet: Packet, roce: Roce) -> None:
     packet.kind, packet.text, packet.nak = "cnp" if roce.opcode == frame_decoder.CNP else "roce", roce.name, roce.nak
     packet.qpn, packet.psn, packet.is_request = roce.qp, roce.psn, packet.kind == "roce" and not roce.response
     yes = ("no", "yes")
-    packet.layers.append(("BTH", [
-        ("opcode", f"0x{roce.opcode:02x}, {roce.name}"), ("destination QP", f"{roce.qp} (0x{roce.qp:06x})"),
-        ("PSN", str(roce.psn)), ("acknowledge request", yes[roce.acknowledge]),
-        ("solicited event", yes[roce.solicited]), ("migration request", yes[roce.migration]),
-        ("FECN, BECN", f"{roce.fecn}, {roce.becn}"), ("partition key", f"0x{roce.partition_key:04x}"),
-    ]))  # fmt: skip
+    packet.layers.append(
+        (
+            "BTH",
+            [
+                ("opcode", f"0x{roce.opcode:02x}, {roce.name}"),
+                ("destination QP", f"{roce.qp} (0x{roce.qp:06x})"),
+                ("PSN", str(roce.psn)),
+                ("acknowledge request", yes[roce.acknowledge]),
+                ("solicited event", yes[roce.solicited]),
+                ("migration request", yes[roce.migration]),
+                ("FECN, BECN", f"{roce.fecn}, {roce.becn}"),
+                ("partition key", f"0x{roce.partition_key:04x}"),
+            ],
+        )
+    )
     if roce.reth:
         address, key, length = roce.reth
         packet.detail = f"{length} bytes to be {'read' if 'READ' in roce.name else 'written'}"
-        packet.layers.append(("RETH", [
-            ("virtual address", f"0x{address:016x}"), ("remote key", f"0x{key:08x}"), ("DMA length", f"{length} bytes"),
-        ]))  # fmt: skip
+        packet.layers.append(
+            (
+                "RETH",
+                [
+                    ("virtual address", f"0x{address:016x}"),
+                    ("remote key", f"0x{key:08x}"),
+                    ("DMA length", f"{length} bytes"),
+                ],
+            )
+        )
     if roce.syndrome is not None:
         packet.detail = roce.acknowledgement
-        packet.layers.append(("AETH", [
-            ("syndrome", f"0x{roce.syndrome:02x}, {packet.detail}"), ("MSN", str(roce.msn)),
-        ]))  # fmt: skip
+        packet.layers.append(
+            ("AETH", [("syndrome", f"0x{roce.syndrome:02x}, {packet.detail}"), ("MSN", str(roce.msn))])
+        )
     if roce.payload and packet.kind == "roce":
         packet.layers.append(("Payload", [("length", f"{roce.payload} bytes")]))

@@ -100,8 +100,21 @@ class _Reader:
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
         level, why = self._judge(packet, t, again)
-        kind = (packet.kind, packet.src, packet.dst, packet.source, packet.target, packet.qpn, packet.claim,
-                packet.reply, packet.nak, packet.is_request, again, level, why)  # fmt: skip
+        kind = (
+            packet.kind,
+            packet.src,
+            packet.dst,
+            packet.source,
+            packet.target,
+            packet.qpn,
+            packet.claim,
+            packet.reply,
+            packet.nak,
+            packet.is_request,
+            again,
+            level,
+            why,
+        )
         follows = not packet.is_request or 0 < (packet.psn - self._psn) % (2 * HALF) < HALF
         row = self.rows[-1] if self.rows else None
         self._psn = packet.psn

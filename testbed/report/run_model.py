@@ -82,10 +82,14 @@ def read_run(directory: Path) -> Run:
     made = found.get("made_from")
     made = made if isinstance(made, dict) else {}
     known = {
-        "seed": found.get("seed"), "clock": found.get("clock"), "machine": found.get("machine"),
-        "testbed": made.get("testbed"), "QEMU": made.get("qemu"), "image": str(found.get("image") or "")[:12],
+        "seed": found.get("seed"),
+        "clock": found.get("clock"),
+        "machine": found.get("machine"),
+        "testbed": made.get("testbed"),
+        "QEMU": made.get("qemu"),
+        "image": str(found.get("image") or "")[:12],
         "trace": str(found.get("trace") or "")[:12],
-    }  # fmt: skip
+    }
     facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
     title, text = str(found.get("title") or ""), str(found.get("text") or "")
     return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
@@ -106,10 +110,13 @@ def _session(directory: Path) -> Run:
     if not parts:
         raise InputError("no test of this session had a lab", where=str(directory), hint="pytest.txt has its text.")
     return Run(
-        name="pytest", place=directory.resolve().name, text="", parts=parts,
+        name="pytest",
+        place=directory.resolve().name,
+        text="",
+        parts=parts,
         title=f"{len(tests)} tests in a machine, {failures} failed",
         facts=(("with a lab", str(len(with_labs))), ("in this report", str(len(parts)))),
-    )  # fmt: skip
+    )
 
 
 def _has_lab(directory: Path, test: Mapping[str, Any]) -> bool:
@@ -123,27 +130,45 @@ def _test(directory: Path, found: Mapping[str, Any]) -> Part:
     epoch = read_json(place / EPOCH) or {}
     failures = (str(found["text"]),) if found["outcome"] != "passed" else ()
     return Part(
-        name=str(found["test"]), directory=place, expected="passed", observed=str(found["outcome"]), failures=failures,
-        virtual_s=float(found["virtual_s"]), wall_s=float(found["wall_s"]), realtime_ns=epoch.get("realtime_ns"),
-    )  # fmt: skip
+        name=str(found["test"]),
+        directory=place,
+        expected="passed",
+        observed=str(found["outcome"]),
+        failures=failures,
+        virtual_s=float(found["virtual_s"]),
+        wall_s=float(found["wall_s"]),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
 
 
 def _lab(directory: Path, found: dict[str, Any]) -> Run:
     """Read the directory of a lab, which has the files of a variant and no verdict."""
     made, epoch = dict(found["made_from"]), found.get("epoch") or {}
     known = {
-        "topology": found["topology"], "seed": found["seed"], "clock": found["clock"], "testbed": made.get("testbed"),
-        "QEMU": made.get("qemu"), "image": str(made.get("image") or "")[:12], "trace": str(found["trace"])[:12],
-    }  # fmt: skip
+        "topology": found["topology"],
+        "seed": found["seed"],
+        "clock": found["clock"],
+        "testbed": made.get("testbed"),
+        "QEMU": made.get("qemu"),
+        "image": str(made.get("image") or "")[:12],
+        "trace": str(found["trace"])[:12],
+    }
     facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
     part = Part(
-        name=str(found["name"]), directory=directory, trace=str(found["trace"]),
-        virtual_s=float(found["virtual_s"] or 0), realtime_ns=epoch.get("realtime_ns"),
-    )  # fmt: skip
+        name=str(found["name"]),
+        directory=directory,
+        trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"] or 0),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
     return Run(
-        name=str(found["name"]), place=directory.resolve().name, title="A lab that lived", text="", facts=facts,
+        name=str(found["name"]),
+        place=directory.resolve().name,
+        title="A lab that lived",
+        text="",
+        facts=facts,
         parts=(part,),
-    )  # fmt: skip
+    )
 
 
 def _part(directory: Path, found: dict[str, Any]) -> Part:
@@ -152,11 +177,19 @@ def _part(directory: Path, found: dict[str, Any]) -> Part:
         raise ValueError(f"{name!r} cannot be the name of a variant")
     epoch = found.get("epoch") or {}
     return Part(
-        name=name, directory=directory / name, text=str(found.get("text") or ""), expected=str(found["expected"]),
-        observed=found["observed"] and str(found["observed"]), failures=tuple(map(str, found["failures"])),
-        evidence=dict(found["evidence"]), settings=dict(found.get("settings") or {}), trace=str(found["trace"]),
-        virtual_s=float(found["virtual_s"]), wall_s=float(found["wall_s"]), realtime_ns=epoch.get("realtime_ns"),
-    )  # fmt: skip
+        name=name,
+        directory=directory / name,
+        text=str(found.get("text") or ""),
+        expected=str(found["expected"]),
+        observed=found["observed"] and str(found["observed"]),
+        failures=tuple(map(str, found["failures"])),
+        evidence=dict(found["evidence"]),
+        settings=dict(found.get("settings") or {}),
+        trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"]),
+        wall_s=float(found["wall_s"]),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
 
 
 def read_events(directory: Path) -> list[Event]:

@@ -17,8 +17,14 @@ GROUPS = (
     "Routes", "Pods", "Jobs and programs", "Evidence",
 )  # fmt: skip
 ENTRY_ENDS = (
-    events.AGED, events.CLEARED, events.EVICTED, events.REFUSED, events.FAILED, events.FDB_AGED, events.FDB_FLUSHED,
-)  # fmt: skip
+    events.AGED,
+    events.CLEARED,
+    events.EVICTED,
+    events.REFUSED,
+    events.FAILED,
+    events.FDB_AGED,
+    events.FDB_FLUSHED,
+)
 BAD = (
     events.FAILED, events.REFUSED, events.EVICTED, events.LIMITED, events.BLOCKED, events.PORT_DISABLED,
     events.ROUTE_LOST, events.CONNECT, events.JOB_STALLED, events.POD_REFUSED, events.LOST,

@@ -26,9 +26,7 @@ from testbed.topology.plan import Interface, IPAddress, IPNetwork, Node, Svi
 
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
-_FORWARDING = (
-    RTM_NEWLINK, RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP,
-)  # fmt: skip
+_FORWARDING = (RTM_NEWLINK, RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
 """Changes of forwarding, and the groups that report them."""
 _FORWARDING_GROUPS = (rt.LINK, rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
 _DISCOVERY = [

@@ -22,9 +22,7 @@ from testbed.topology.plan import FAMILIES, Family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
-CONTAINERLABS = {
-    "kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds",
-}  # fmt: skip
+CONTAINERLABS = {"kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds"}
 """The keys of a node that containerlab has too."""
 
 

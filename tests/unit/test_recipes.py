@@ -121,8 +121,11 @@ def node_kind(tree: Tree) -> None:
                 return HubPlan(node.name, self.name, interfaces, repeats=node.keys.repeats or 1)
         ''',
     )
-    tree.insert("topology/kinds/__init__.py", "from testbed.topology.kinds.host_kind import Host\n",
-                "from testbed.topology.kinds.hub import Hub\n")  # fmt: skip
+    tree.insert(
+        "topology/kinds/__init__.py",
+        "from testbed.topology.kinds.host_kind import Host\n",
+        "from testbed.topology.kinds.hub import Hub\n",
+    )
     tree.insert("topology/kinds/__init__.py", "for kind in (", "Hub(), ")
     tree.add(
         "lab/nodes/hub.py",
@@ -188,8 +191,11 @@ def fault(tree: Tree) -> None:
     )
     tree.insert("faults/catalogue.py", "from testbed.faults import ", "weather, ")
     tree.insert("faults/catalogue.py", "for module in (", "weather, ")
-    tree.insert("faults/__init__.py", "from testbed.faults.packet import ExactPacket as ExactPacket\n",
-                "from testbed.faults.weather import Lightning as Lightning\n")  # fmt: skip
+    tree.insert(
+        "faults/__init__.py",
+        "from testbed.faults.packet import ExactPacket as ExactPacket\n",
+        "from testbed.faults.weather import Lightning as Lightning\n",
+    )
     tree.check("""
         from contextlib import ExitStack
         from types import SimpleNamespace
@@ -249,10 +255,16 @@ def qdisc(tree: Tree) -> None:
 @recipe("Something in the lossless ports")
 def lossless(tree: Tree) -> None:
     tree.insert("kernel/lossless/bpf/layout.h", "	__u64 watchdog_action;\n", "	__u64 patience_ns;\n")
-    tree.insert("switch/profile.py", "    source: Mapping[str, Source] = Field(default_factory=dict)\n",
-                "    patience: Seconds = 3\n")  # fmt: skip
-    tree.insert("switch/buffer.py", '        "reserve": buffer.reserve,\n',
-                '        "patience_ns": round(profile.patience * 1e9),\n')  # fmt: skip
+    tree.insert(
+        "switch/profile.py",
+        "    source: Mapping[str, Source] = Field(default_factory=dict)\n",
+        "    patience: Seconds = 3\n",
+    )
+    tree.insert(
+        "switch/buffer.py",
+        '        "reserve": buffer.reserve,\n',
+        '        "patience_ns": round(profile.patience * 1e9),\n',
+    )
     tree.insert("lab/port.py", "SETTINGS = (\n", '    "patience_ns",\n')
     tree.insert("lab/port.py", '                "marking": {},\n', '                "patience_ns": 0,\n')
     tree.check("""

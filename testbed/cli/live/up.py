@@ -98,9 +98,17 @@ def up(
 
 @contextlib.contextmanager
 def brought_up(
-    found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
-    attached: bool, metrics: int | None = None,
-) -> Iterator[Connection]:  # fmt: skip
+    found: Found,
+    name: str,
+    clock: str,
+    seed: int,
+    packages: list[str],
+    idle_s: float | None,
+    out: Path,
+    *,
+    attached: bool,
+    metrics: int | None = None,
+) -> Iterator[Connection]:
     """Yield a connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are
     scraped at that port, if any."""
     from testbed.cli import options
@@ -117,14 +125,29 @@ def brought_up(
     wanted = sorted({*packages, *found.packages})
     asyncio.run(options.equip(machine, wanted, found.images))
     lab = labs.Lab(
-        name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
-        out=str(run_directory(out, name).resolve()), state="starting", seed=seed, metrics=address,
-    )  # fmt: skip
+        name=name,
+        topology=found.shown,
+        clock=clock,
+        since=labs.stamp(),
+        pid=0,
+        version=version(),
+        out=str(run_directory(out, name).resolve()),
+        state="starting",
+        seed=seed,
+        metrics=address,
+    )
     order = Order(
-        lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
-        accelerator=machine.flavour.accelerator, packages=wanted, images=found.images,
-        idle_s=idle_s, attached=attached,
-    )  # fmt: skip
+        lab=lab,
+        request=found.request(),
+        files=found.files,
+        executable=found.executable,
+        seed=seed,
+        accelerator=machine.flavour.accelerator,
+        packages=wanted,
+        images=found.images,
+        idle_s=idle_s,
+        attached=attached,
+    )
     with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection

@@ -116,9 +116,11 @@ def report(
     shown = columns(*values[0], "users see", "outage", *(["evidence"] if wide else []))
     for its, result, found in zip(values, results, outages, strict=True):
         shown.add_row(
-            *map(plain, its.values()), sweep_table.observations({result.observed or sweep_table.NOTHING: 1}),
-            found.text if result.observed else "", *([console.evidence_text(result.evidence)] if wide else []),
-        )  # fmt: skip
+            *map(plain, its.values()),
+            sweep_table.observations({result.observed or sweep_table.NOTHING: 1}),
+            found.text if result.observed else "",
+            *([console.evidence_text(result.evidence)] if wide else []),
+        )
     screen.print()
     screen.print(shown)
     if figures:

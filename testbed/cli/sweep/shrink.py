@@ -43,9 +43,14 @@ from testbed.protocol import RESULT
 @options.jobs_option
 @json_option()
 def shrink(
-    name: str, variant: str | None, settings: dict[str, str], seed: int | None, out: Path, jobs: int | None,
+    name: str,
+    variant: str | None,
+    settings: dict[str, str],
+    seed: int | None,
+    out: Path,
+    jobs: int | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     if (Path(name) / RESULT).is_file():
         if settings or seed is not None:
             raise click.UsageError("--set and --seed are for a scenario: a run directory has its own")

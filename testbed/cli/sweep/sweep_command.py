@@ -45,13 +45,19 @@ FILE = "sweep.sqlite"
 @variants_option("name")
 @set_option("name")
 @click.option(
-    "--results", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--results",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help=f"The result file. Default: {FILE} beside the run directories.",
-)  # fmt: skip
+)
 @click.option(
-    "--engine", metavar="ENGINE", default="local", show_default=True,
+    "--engine",
+    metavar="ENGINE",
+    default="local",
+    show_default=True,
     help="Where runs are carried out: this machine, or dask://HOST:PORT, the workers of a Dask scheduler.",
-)  # fmt: skip
+)
 @out_option
 @options.jobs_option
 @json_option()

@@ -105,10 +105,14 @@ def report(
     shown = columns("variant", *table[0].values, "runs", "expected", "users see", "unexpected", "virtual time")
     for row in table:
         shown.add_row(
-            plain(row.variant), *map(plain, row.values.values()), str(row.runs),
-            Text(row.expected, OUTCOME[row.expected]), observations(row.observed),
-            Text(_seeds(row), "bold red") if row.unexpected else "", _times(row),
-        )  # fmt: skip
+            plain(row.variant),
+            *map(plain, row.values.values()),
+            str(row.runs),
+            Text(row.expected, OUTCOME[row.expected]),
+            observations(row.observed),
+            Text(_seeds(row), "bold red") if row.unexpected else "",
+            _times(row),
+        )
     screen.print()
     screen.print(shown)
     if first := first_unexpected(planned, found):

@@ -59,27 +59,45 @@ class Command(click.Command):
 @click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one a host; 4 without --on.")
 @click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
 @click.option(
-    "--on", "topology", type=click.Path(path_type=Path), metavar="FILE",
+    "--on",
+    "topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="A topology file with a management network and a host `launcher`. Default: two leaves, two spines, and hosts "
     "for the ranks.",
-)  # fmt: skip
+)
 @click.option(
-    "--fault", "fault_texts", metavar="TEXT", multiple=True, shell_complete=completion_values.faults,
+    "--fault",
+    "fault_texts",
+    metavar="TEXT",
+    multiple=True,
+    shell_complete=completion_values.faults,
     help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. The step is one that "
     "every rank has done, the time counts from the job's start.",
-)  # fmt: skip
+)
 @click.option(
-    "--matrix", "matrix_texts", metavar="KEY[=VALUE,...]", multiple=True,
+    "--matrix",
+    "matrix_texts",
+    metavar="KEY[=VALUE,...]",
+    multiple=True,
     help="Run the job for each value of ucx_timeout (20ms,100ms,1s), ucx_retries (2,6) or both.",
-)  # fmt: skip
+)
 @click.option(
-    "--env", "environment", metavar="KEY=VALUE", multiple=True, callback=split_settings,
+    "--env",
+    "environment",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=split_settings,
     help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info; may be repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--limit", metavar="TIME", default="1h", show_default=True, callback=time_of,
+    "--limit",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    callback=time_of,
     help="A job that lasts longer, on the lab's clock, hangs.",
-)  # fmt: skip
+)
 @options.machine_options
 @options.jobs_option
 @json_option("Print one JSON object: that of `testbed run`, with `job` in each of its variants.")

@@ -57,10 +57,16 @@ def ranks_table(ranks: Sequence[RankRow]) -> Table:
     table = columns("rank", "host", "steps", "first step", "median", "slowest", "which", "at", "end")
     for rank in ranks:
         table.add_row(
-            str(rank["rank"]), plain(rank["host"]), str(rank["steps"]), seconds(rank["first_s"]),
-            seconds(rank["median_s"]), seconds(rank["slowest_s"]), str(rank["slowest_step"] or ""),
-            seconds(rank["slowest_at_s"]), Text(plain(rank["saw"]), style(rank["saw"])),
-        )  # fmt: skip
+            str(rank["rank"]),
+            plain(rank["host"]),
+            str(rank["steps"]),
+            seconds(rank["first_s"]),
+            seconds(rank["median_s"]),
+            seconds(rank["slowest_s"]),
+            str(rank["slowest_step"] or ""),
+            seconds(rank["slowest_at_s"]),
+            Text(plain(rank["saw"]), style(rank["saw"])),
+        )
     return table
 
 
@@ -105,9 +111,12 @@ def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Map
         word = ("survives", "green") if good else ("dies", "yellow") if row else ("not run", "bold red")
         slow = max((rank["slowest_s"] or 0.0 for rank in row["ranks"]), default=0.0) if row else 0.0
         table.add_row(
-            *map(plain, point.values()), Text(*word), plain(row["failure"] or "completed" if row else ""),
-            duration(row["job_s"]) if row else "", duration(slow) if slow else "",
-        )  # fmt: skip
+            *map(plain, point.values()),
+            Text(*word),
+            plain(row["failure"] or "completed" if row else ""),
+            duration(row["job_s"]) if row else "",
+            duration(slow) if slow else "",
+        )
     console.print()
     console.print(table)
     for variant in result.variants:

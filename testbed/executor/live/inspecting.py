@@ -207,10 +207,18 @@ def queue_pairs(lab: Lab) -> list[QueuePair]:
         for end in node.interfaces.values():
             if isinstance(end, HostInterface) and end.rdma:
                 rows += [
-                    {"node": node.name, "device": end.rdma, "number": one.number, "state": one.state,
-                     "kind": one.kind, "remote": one.remote, "program": program(one.pid)}
-                    for one in rxe_devices.queue_pairs(end.rdma, node.namespace) if one.pid
-                ]  # fmt: skip
+                    {
+                        "node": node.name,
+                        "device": end.rdma,
+                        "number": one.number,
+                        "state": one.state,
+                        "kind": one.kind,
+                        "remote": one.remote,
+                        "program": program(one.pid),
+                    }
+                    for one in rxe_devices.queue_pairs(end.rdma, node.namespace)
+                    if one.pid
+                ]
     return rows
 
 

@@ -45,9 +45,7 @@ def run(request: Live, context: Context) -> None:
     made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
     networks = PodNetworks(directory)
-    lab = Lab(
-        plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent
-    )  # fmt: skip
+    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent)
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)
         faults.break_from_the_start(lab)

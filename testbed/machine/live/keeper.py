@@ -171,9 +171,14 @@ class Keeper:
     async def _lab(self, found: image.Image, flavour: Flavour) -> None:
         source = snapshot.stack(found, flavour)[-1]
         job: Job[Any] = Job(
-            [read(self.order.request)], self.order.files, self.order.executable,
-            limit_s=LIMIT_S, seed=self.order.seed, lives=True, listen=self._report,
-        )  # fmt: skip
+            [read(self.order.request)],
+            self.order.files,
+            self.order.executable,
+            limit_s=LIMIT_S,
+            seed=self.order.seed,
+            lives=True,
+            listen=self._report,
+        )
         async with making.begun(found, flavour, source, self.log) as opened:
             write_bundle(opened.bundle, job, flavour.clock)
             self.loop = MachineLoop(opened, job, flavour.clock, self, self.life)

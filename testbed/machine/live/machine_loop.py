@@ -44,9 +44,14 @@ class MachineLoop:
     """Loop around a machine, which on the virtual clock rests whenever it has nothing to do."""
 
     def __init__(
-        self, opened: Opened, job: Job[Any], clock: Clock, listener: LoopListener, life: Lifecycle,
+        self,
+        opened: Opened,
+        job: Job[Any],
+        clock: Clock,
+        listener: LoopListener,
+        life: Lifecycle,
         stop: Stop | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Create the loop. `stop` is where a run is to be stopped."""
         self._opened, self._job, self._clock, self._listener, self._life = opened, job, clock, listener, life
         self._stop = stop

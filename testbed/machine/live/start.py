@@ -25,9 +25,13 @@ def start(order: Order, listening: socket.socket | None = None) -> Connection:
         with (lab.directory / labs.LOG).open("wb") as log:
             keeper = subprocess.Popen(
                 child_processes.ours("testbed.machine.live.keeper", *map(str, handed)),
-                pass_fds=(*handed, lock), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, cwd="/",
-            )  # fmt: skip
+                pass_fds=(*handed, lock),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
         os.close(orders)
         os.close(theirs)
         if listening:

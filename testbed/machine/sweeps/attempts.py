@@ -87,9 +87,15 @@ class Attempts:
     """Runner of a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
 
     def __init__(
-        self, work: Work, variant: str, seed: int, machine: Machine, jobs: int, scratch: Path,
+        self,
+        work: Work,
+        variant: str,
+        seed: int,
+        machine: Machine,
+        jobs: int,
+        scratch: Path,
         log: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._work = work
         self._variant = variant
         self._seed = seed

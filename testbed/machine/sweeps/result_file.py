@@ -105,10 +105,21 @@ class Results:
             raise TestbedError(text, hint="All machines of a sweep need the same QEMU.")
         [one] = result.variants
         row = (
-            *point.key, one.parameters and json.dumps(one.parameters), one.expected, one.observed, result.verdict,
-            json.dumps(one.failures), json.dumps(one.evidence), one.trace, one.virtual_s, one.wall_s,
-            directory and str(directory), result.image, result.made_from.code, result.made_from.qemu,
-        )  # fmt: skip
+            *point.key,
+            one.parameters and json.dumps(one.parameters),
+            one.expected,
+            one.observed,
+            result.verdict,
+            json.dumps(one.failures),
+            json.dumps(one.evidence),
+            one.trace,
+            one.virtual_s,
+            one.wall_s,
+            directory and str(directory),
+            result.image,
+            result.made_from.code,
+            result.made_from.qemu,
+        )
         with _explained(self.path), self._database:
             self._database.execute(INSERT, row)
 
@@ -118,11 +129,16 @@ class Results:
             rows = self._database.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608
         return {
             (variant, settings, seed): Recorded(
-                expected, observed, verdict == "as-expected", json.loads(failures), json.loads(evidence), virtual_s,
+                expected,
+                observed,
+                verdict == "as-expected",
+                json.loads(failures),
+                json.loads(evidence),
+                virtual_s,
                 directory,
             )
             for variant, settings, seed, expected, observed, verdict, failures, evidence, virtual_s, directory in rows
-        }  # fmt: skip
+        }
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

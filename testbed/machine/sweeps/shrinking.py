@@ -41,9 +41,7 @@ async def smallest(parts: Sequence[T], fails: Callable[[list[list[T]]], Awaitabl
     return left
 
 
-async def nearest(
-    default: float, value: float, fails: Callable[[float], Awaitable[bool]], *, whole: bool
-) -> float:  # fmt: skip
+async def nearest(default: float, value: float, fails: Callable[[float], Awaitable[bool]], *, whole: bool) -> float:
     """Return the number nearest to the default that still fails, by bisection: `value` does and `default` does not.
     `whole` numbers are found exactly, others after some halvings."""
     good, bad = default, value

@@ -56,9 +56,14 @@ class Collective:
 
     def json(self) -> dict[str, object]:
         return {
-            "operation": self.calls[0].operation, "communicator": self.communicator, "number": self.sequence,
-            "bytes": self.calls[0].bytes, "since": self.began, "waiting": self.waiting, "absent": list(self.absent),
-        }  # fmt: skip
+            "operation": self.calls[0].operation,
+            "communicator": self.communicator,
+            "number": self.sequence,
+            "bytes": self.calls[0].bytes,
+            "since": self.began,
+            "waiting": self.waiting,
+            "absent": list(self.absent),
+        }
 
 
 @dataclass(frozen=True)

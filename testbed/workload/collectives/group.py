@@ -233,9 +233,15 @@ class Group:
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
         matrix = [(*pair, count * targets[0].itemsize) for pair, count in between(steps).items()]
         data = COLLECTIVE(
-            ok=True, operation=what, elapsed_s=elapsed, finished_s=[*finished], matrix=matrix,
-            computed_s=[rank.computed_s for rank in ranks], hosts=hosts, devices=devices,
-        )  # fmt: skip
+            ok=True,
+            operation=what,
+            elapsed_s=elapsed,
+            finished_s=[*finished],
+            matrix=matrix,
+            computed_s=[rank.computed_s for rank in ranks],
+            hosts=hosts,
+            devices=devices,
+        )
         context.emit(data, "", text)
         return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
 

@@ -53,8 +53,12 @@ def start() -> None:
     handles = (listener.fileno(), report)
     subprocess.Popen(
         [sys.executable, __file__, *map(str, handles)],
-        env=environment, pass_fds=handles, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        env=environment,
+        pass_fds=handles,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     os.close(report)
     listener.close()
     with os.fdopen(ready) as end:

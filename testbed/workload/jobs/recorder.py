@@ -83,9 +83,17 @@ def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Seque
     found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, _place(number % CALLS))
     name, members = names[group] if 0 <= group < len(names) else ("", ())
     return Call(
-        rank.number, str(rank.host), found, operation.partition(b"\0")[0].decode(), name, sequence, size,
-        members[peer] if 0 <= peer < len(members) else None, began - zero_ns, ended - zero_ns if ended else None,
-    )  # fmt: skip
+        rank.number,
+        str(rank.host),
+        found,
+        operation.partition(b"\0")[0].decode(),
+        name,
+        sequence,
+        size,
+        members[peer] if 0 <= peer < len(members) else None,
+        began - zero_ns,
+        ended - zero_ns if ended else None,
+    )
 
 
 def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:

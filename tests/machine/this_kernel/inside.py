@@ -28,8 +28,10 @@ from testbed.protocol.requests import Collect, Variant
 HERE = Path.cwd()
 COMMAND = (sys.executable, "-P", "-m", "testbed")
 ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": f"{HERE / 'installed'}:{HERE / 'packages'}", "XDG_CACHE_HOME": str(HERE / "cache"),
-}  # fmt: skip
+    **os.environ,
+    "PYTHONPATH": f"{HERE / 'installed'}:{HERE / 'packages'}",
+    "XDG_CACHE_HOME": str(HERE / "cache"),
+}
 COMMAND_LINE = ("run", "lab", "--machine", "local")
 UP_S = 300.0
 FOREIGN = "mine-b2"

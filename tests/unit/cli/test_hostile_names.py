@@ -108,9 +108,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["topology", "check", "--json", f"lab-{HOSTILE}.yml"], 0),
         (["topology", "check", HOSTILE], 2),
         (["topology", "check", f"no-{HOSTILE}"], 2),
-        *((["topology", "check", f"{name}.yml"], 2) for name in (
-            "name", "node", "key", "profile", "fault", "parameter", "exec", "alias", "raw",
-        )),
+        *(
+            (["topology", "check", f"{name}.yml"], 2)
+            for name in ("name", "node", "key", "profile", "fault", "parameter", "exec", "alias", "raw")
+        ),
         (["topology", "check", "--mininet", f"{HOSTILE}/pair.py"], 0),
         (["topology", "from-mininet", f"{HOSTILE}/pair.py"], 0),
         (["topology", "from-mininet", f"pair.py:{HOSTILE}"], 2),
@@ -129,7 +130,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["image", "export", f"no-{HOSTILE}/x"], 2),
     ],
     ids=lambda value: ascii(value)[:60],
-)  # fmt: skip
+)
 def test_nothing_that_a_terminal_would_obey_arrives(
     words: list[str], status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

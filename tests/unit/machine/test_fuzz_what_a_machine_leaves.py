@@ -57,41 +57,80 @@ TEXTS = st.text(max_size=8) | st.sampled_from(["\x1b[2J", "\x9b31m", "\ud800", "
 PROGRESS: list[dict[str, Any]] = [
     {"event": {"t": 1, "kind": "observed", "node": "leaf", "text": "it breaks", "data": {"observed": "fault"}}},
     {"event": {"t": 1, "kind": "evidence", "node": "", "text": "", "data": {"aged_s": 4.0, "completion": "SUCCESS"}}},
-    {"event": {"t": 1, "kind": "completion", "node": "a", "text": "", "data": {
-        "status": "RETRY_EXC_ERR", "elapsed_s": 4.0, "happened_ns": 5}}},
+    {
+        "event": {
+            "t": 1,
+            "kind": "completion",
+            "node": "a",
+            "text": "",
+            "data": {"status": "RETRY_EXC_ERR", "elapsed_s": 4.0, "happened_ns": 5},
+        }
+    },
     {"settled": 5},
-    {"made": {"parameters": {"x": 1}, "topology": {"name": "pair"}, "epoch": {
-        "realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3}}},
+    {
+        "made": {
+            "parameters": {"x": 1},
+            "topology": {"name": "pair"},
+            "epoch": {"realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3},
+        }
+    },
     {"write": "\x1b[31mFAILED"},
     {"running": "test_a.py::test"},
     {"result": {"test": "test_a.py::test", "outcome": "failed", "virtual_s": 1.0, "directory": "", "text": "no"}},
     {"report": {"file": "reports/junitxml/report.xml", "given": "report.xml"}},
-]  # fmt: skip
+]
 """Lines that are right: of a variant, and from "write" on of pytest."""
 INTERFACE = {
-    "node": "a", "kind": "host", "interface": "eth1", "peer": "leaf:e1", "mac": "02:00:00:00:00:01",
-    "address": "10.0.0.1/24", "address6": "", "gateway": "", "gateway6": "", "vlan": 10, "trunk": [20], "routed": False,
+    "node": "a",
+    "kind": "host",
+    "interface": "eth1",
+    "peer": "leaf:e1",
+    "mac": "02:00:00:00:00:01",
+    "address": "10.0.0.1/24",
+    "address6": "",
+    "gateway": "",
+    "gateway6": "",
+    "vlan": 10,
+    "trunk": [20],
+    "routed": False,
     "rdma": None,
-}  # fmt: skip
+}
 NOTE = {"key": "mgmt", "where": "x.yml:1", "text": "has no effect", "lines": [1, 2]}
 PARAMETERS = {"properties": {"x": {"default": 1, "description": "a number", "type": "integer", "enum": [1, 2]}}}
 ANSWERS: dict[str, Any] = {
     "outcome.json": {
-        "observed": "fault", "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"], "trace": "c0ffee",
+        "observed": "fault",
+        "evidence": {"aged_s": 4.0, "mac": "02:…"},
+        "failures": ["x"],
+        "trace": "c0ffee",
         "virtual_s": 14400.5,
     },
     "info.json": {
-        "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
+        "name": "mine",
+        "title": "Mine",
+        "text": "What happens.",
+        "tags": ["arp"],
+        "parameters": PARAMETERS,
         "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}}],
-        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 300.0, "training": False, "packages": [], "images": [],
+        "compared": "as-is",
+        "limit_s": 600.0,
+        "busy_limit_s": 300.0,
+        "training": False,
+        "packages": [],
+        "images": [],
         "notes": [NOTE],
     },
     "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE], "images": ["i:1"], "binds": ["a"]},
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
-    "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [{"where": "x:2", "message": "no"}],
-                     "status": 2},
-}  # fmt: skip
+    "refusal.json": {
+        "message": "no",
+        "where": "x:1",
+        "hint": "",
+        "also": [{"where": "x:2", "message": "no"}],
+        "status": 2,
+    },
+}
 """What is right, under the names that the corpus has."""
 REQUESTS = {
     "outcome.json": requests.Variant(scenario="scenario.py", variant="as-is", settings={}),

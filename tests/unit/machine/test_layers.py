@@ -36,8 +36,12 @@ def base(cache_root: Path) -> Image:
         files[name] = {"size": len(name), "sha256": cache.file_digest(place / name)}
     manifest: dict[str, Any] = {
         "digest": cache.digest(*(str(entry["sha256"]) for entry in files.values())),
-        "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, "packages": BASE, "sources": SOURCES,
-    }  # fmt: skip
+        "inputs": recipe.inputs_key(),
+        "kernel": "7.3",
+        "files": files,
+        "packages": BASE,
+        "sources": SOURCES,
+    }
     (place / "manifest.json").write_text(json.dumps(manifest))
     return Image(place, manifest)
 
@@ -221,9 +225,15 @@ def test_on_the_local_machine_the_packages_have_to_be_installed(
 def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -> None:
     stays = ("usr/bin/tcpflow", "var/lib/dpkg/status", "etc/tcpflow.conf", "usr/lib/python3/a.pyc")
     goes = (
-        "var/log/dpkg.log", "var/lib/dpkg/status-old", "var/lib/dpkg/lock", "var/cache/apt/pkgcache.bin",
-        "var/cache/debconf/config.dat-old", "etc/machine-id", "root/.cache/x", "usr/sbin/policy-rc.d",
-    )  # fmt: skip
+        "var/log/dpkg.log",
+        "var/lib/dpkg/status-old",
+        "var/lib/dpkg/lock",
+        "var/cache/apt/pkgcache.bin",
+        "var/cache/debconf/config.dat-old",
+        "etc/machine-id",
+        "root/.cache/x",
+        "usr/sbin/policy-rc.d",
+    )
     for name in stays + goes:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"magi" + b"\0\0\0\0" + b"time" + b"size" + b"code")

@@ -49,9 +49,14 @@ def go(
     for directory in (tests, tmp_path / "out"):
         directory.mkdir()
     running = pytests.run(
-        [tests], Pytest(arguments=[*arguments], limit_s=limit_s), seed=1, training=False, machine=machine,
-        out=tmp_path / "out", show=shown.append,
-    )  # fmt: skip
+        [tests],
+        Pytest(arguments=[*arguments], limit_s=limit_s),
+        seed=1,
+        training=False,
+        machine=machine,
+        out=tmp_path / "out",
+        show=shown.append,
+    )
     return asyncio.run(running), "".join(shown)
 
 

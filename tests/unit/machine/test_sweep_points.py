@@ -48,5 +48,13 @@ def test_any_text_is_seeds_or_refused(text: str) -> None:
 def test_the_command_of_a_run_is_quoted_for_a_shell() -> None:
     point = Point(7, {"name": "as-is", "expected": "fault", "text": "", "settings": {}}, {}, {"text": "it's $HOME"})
     assert shlex.split(point.command("my scenarios/a")) == [
-        "testbed", "run", "my scenarios/a", "--variant", "as-is", "--set", "text=it's $HOME", "--seed", "7",
-    ]  # fmt: skip
+        "testbed",
+        "run",
+        "my scenarios/a",
+        "--variant",
+        "as-is",
+        "--set",
+        "text=it's $HOME",
+        "--seed",
+        "7",
+    ]

@@ -37,8 +37,11 @@ REQUESTS = st.one_of(*map(fields_of, KINDS.values()))
 ERRORS = st.builds(
     lambda kind, **parts: kind(**parts),
     st.sampled_from([TestbedError, InputError, UnsupportedError, MachineError]),
-    message=st.text(), where=st.text(), hint=st.text(), also=st.lists(st.tuples(st.text(), st.text()), max_size=3),
-)  # fmt: skip
+    message=st.text(),
+    where=st.text(),
+    hint=st.text(),
+    also=st.lists(st.tuples(st.text(), st.text()), max_size=3),
+)
 
 
 def across(message: Any) -> Any:

@@ -48,10 +48,11 @@ def of_queue() -> dict[str, int]:
 
 
 EMITTED = {
-    "interface": STATISTICS, "link queue": tuple(of_queue()),
+    "interface": STATISTICS,
+    "link queue": tuple(of_queue()),
     "RDMA device": tuple(with_hardware_names(dict.fromkeys(OF_RXE, 0))),
     "NIC": tuple(lossless(switch=False)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("owner", EMITTED)

@@ -27,8 +27,10 @@ def test_a_write_has_its_bth_and_reth() -> None:
     assert packet.is_request
     assert fields(data, "BTH")["destination QP"] == "17 (0x000011)"
     assert fields(data, "RETH") == {
-        "virtual address": "0x0000000000001000", "remote key": "0x0000035f", "DMA length": "4096 bytes",
-    }  # fmt: skip
+        "virtual address": "0x0000000000001000",
+        "remote key": "0x0000035f",
+        "DMA length": "4096 bytes",
+    }
     assert fields(data, "Payload") == {"length": "1024 bytes"}
     assert packet.detail == "4096 bytes to be written"
 

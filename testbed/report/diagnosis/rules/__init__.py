@@ -22,9 +22,7 @@ OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
     small_packets_only, unresolved, no_route, congested_link, lossy_link, rank_hangs, unknown,
 )  # fmt: skip
 """Rules for a job that did not end well."""
-OF_SUCCESS: Sequence[Rule] = (
-    slow_rank, congested_link, lossy_link, late_by_a_loss, slow_link, uneven_links, healthy,
-)  # fmt: skip
+OF_SUCCESS: Sequence[Rule] = (slow_rank, congested_link, lossy_link, late_by_a_loss, slow_link, uneven_links, healthy)
 """Rules for a job that ended well. The last rule always fits."""
 
 
@@ -44,13 +42,21 @@ class Diagnosis:
     def json(self) -> dict[str, Any]:
         found, job, stuck = self.finding, self.case.job, self.case.stuck
         return {
-            "job": job.name, "healthy": self.healthy, "cause": found.cause, "since": found.since, "text": found.text,
+            "job": job.name,
+            "healthy": self.healthy,
+            "cause": found.cause,
+            "since": found.since,
+            "text": found.text,
             "ranks": [{"rank": number, "host": job.hosts[number]} for number in found.ranks],
-            "link": found.link, "address": found.address, "began": job.began, "ended": job.ended,
-            "end": self.case.ending, "stopped": stuck.json() if stuck and not self.healthy else None,
+            "link": found.link,
+            "address": found.address,
+            "began": job.began,
+            "ended": job.ended,
+            "end": self.case.ending,
+            "stopped": stuck.json() if stuck and not self.healthy else None,
             "evidence": [{"t": t, "text": text} for t, text in found.evidence],
             "remarks": [{"t": t, "text": text} for t, text in self.remarks],
-        }  # fmt: skip
+        }
 
 
 def conclude(case: Case) -> Diagnosis:

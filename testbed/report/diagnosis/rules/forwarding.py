@@ -35,8 +35,10 @@ def stale_neighbour(case: Case) -> Finding | None:
         facts = evidence(
             *([(learned, f"{switch}: {table.upper()} {ip} is at {known}")] if learned is not None else []),
             *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {mac}")] if owned else []),
-            stalls(case), hits(case), retries(case),
-        )  # fmt: skip
+            stalls(case),
+            hits(case),
+            retries(case),
+        )
         return Finding("stale-neighbour", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
@@ -74,8 +76,9 @@ def wrong_port(case: Case) -> Finding | None:
                 facts = evidence(
                     *([(learned, f"{switch}: FDB {mac} is on {here}")] if learned is not None else []),
                     *([(owned, f"{address.owner.node} has {ip}, with {mac}")] if owned else []),
-                    hits(case), retries(case),
-                )  # fmt: skip
+                    hits(case),
+                    retries(case),
+                )
                 since = max(learned or 0, owned)
                 return Finding("wrong-port", since, said, ranks, own_link(case, ranks[0]), ip, facts)
     return None

@@ -50,9 +50,12 @@ def link_flap(case: Case) -> Finding | None:
         lasted = f"the link {name} was down for {seconds:.1f} s, and up again after the last retry"
         said = f"{case.ranks(ranks)} stalled first: {lasted}" if ranks else lasted
         facts = evidence(
-            (down.since, f"{down.node}: {down.why}"), (down.until, f"{down.node}: {down.interface} is up again"),
-            stalls(case), hits(case), retries(case),
-        )  # fmt: skip
+            (down.since, f"{down.node}: {down.why}"),
+            (down.until, f"{down.node}: {down.interface} is up again"),
+            stalls(case),
+            hits(case),
+            retries(case),
+        )
         return Finding("link-flap", down.since, said, ranks, name, evidence=facts)
     return None
 

@@ -95,8 +95,9 @@ def small_packets_only(case: Case) -> Finding | None:
     ranks, name = case.ports[small], link_name(case, *small)
     text = f"{case.ranks(ranks)}: small packets pass its link {name}, large ones do not: an MTU on the way is too small"
     facts = evidence(
-        (stuck.began, f"collectives of {max(done)} bytes are done, none of {stuck.calls[0].bytes}"), hits(case),
+        (stuck.began, f"collectives of {max(done)} bytes are done, none of {stuck.calls[0].bytes}"),
+        hits(case),
         (case.job.ended, f"{small[0]}:{small[1]} receives {sizes[small]:.0f} bytes a packet, the others {others:.0f}"),
         retries(case),
-    )  # fmt: skip
+    )
     return Finding("mtu-mismatch", stuck.began, text, ranks, name, evidence=facts)
