@@ -5,13 +5,13 @@ import sys
 
 from testbed.executor import Context
 from testbed.protocol.requests import Pytest
-from testbed.scenario import imports
+from testbed.scenario import loading
 from testbed.scenario.session import Session
 
 
 def run(request: Pytest, context: Context) -> int:
     os.chdir(context.files)
-    imports.add(context.files)
+    loading.add(context.files)
     session = Session(
         context.files,
         context.out,

@@ -16,7 +16,6 @@ from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
 from testbed.nic.congestion_control import congestion
-from testbed.nic.counters import with_hardware_names
 from testbed.protocol import events
 from testbed.switch import packets
 from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
@@ -227,3 +226,18 @@ class HostInterface(Interface):
         except OSError as error:
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
                 raise
+
+
+OF_SOFT_ROCE = {
+    "out_of_sequence": "out_of_seq_request",
+    "packet_seq_err": "rcvd_seq_err",
+    "out_of_buffer": "send_rnr_err",
+    "rnr_nak_retry_err": "rcvd_rnr_err",
+    "req_transport_retries_exceeded": "retry_exceeded_err",
+}
+"""Counters of the same events. mlx5's `local_ack_timeout_err` has none: soft-RoCE counts retries of all causes."""
+
+
+def with_hardware_names(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters, with both names where hardware has another."""
+    return {**counters, **{name: counters[own] for name, own in OF_SOFT_ROCE.items() if own in counters}}

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, nftables, rxe_devices, sysctl
-from testbed.kernel.turns import turn
+from testbed.kernel.netns import turn
 from testbed.nic.connections import Connection, Trace, arm
 from testbed.topology import NicModel
 

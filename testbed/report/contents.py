@@ -1,14 +1,16 @@
 """The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import OBSERVED
-from testbed.report import counters, folds, gear, matrices, packet_rows, places
+from testbed.protocol.events import COLLECTIVE, OBSERVED
+from testbed.report import counters, gear, packet_rows, places
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
 from testbed.report.timeline import Lane, Timeline
@@ -16,6 +18,15 @@ from testbed.report.timeline import Lane, Timeline
 Draw = Callable[[PlanRows], str]
 """Function that draws a plan as SVG."""
 MOST_FILES = 200
+
+
+LEAST_NS = 500_000_000
+MOST = 80
+"""Maximum of folds of a time line."""
+ALIKE = 3
+"""Maximum ratio of the longest to the shortest of gaps that are folded together."""
+KEPT = 0.02
+"""Maximum share of a gap that stays at each of its ends, so that nothing stands on the edge of a fold."""
 
 
 class Drawings:
@@ -96,7 +107,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "drawing": drawings.number(plan) if plan else None,
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes],
-        "folds": folds.folds(times, end),
+        "folds": folds(times, end),
         "events": _events(events),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
         "captures": [one.json() for one in captured],
@@ -104,7 +115,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "counters": at_the_end,
         "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
         "counted": counted,
-        "matrices": list(matrices.matrices(events)),
+        "matrices": list(matrices(events)),
         "files": list(_files(part.directory, base)),
         "directory": os.path.relpath(part.directory, base),
     }
@@ -157,3 +168,42 @@ def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:
             if path.is_file() and not path.is_symlink() and number < MOST_FILES:
                 number += 1
                 yield str(path.relative_to(directory)), os.path.relpath(path, base), path.stat().st_size
+
+
+def folds(times: Iterable[int], end: int) -> list[tuple[int, int]]:
+    """Return the parts of 0 to `end` to fold, in order. A few gaps without events are folded as long as they are a
+    third of the rest: hours between two tries, not the even pauses of a thousand packets."""
+    inside = sorted({0, end, *(t for t in times if 0 <= t <= end)})
+    gaps = sorted(((after - before, before, after) for before, after in itertools.pairwise(inside)))
+    left = end
+    folded: list[tuple[int, int, int]] = []
+    while gaps and gaps[-1][0] >= LEAST_NS:
+        longest = gaps[-1][0]
+        alike = [gap for gap in gaps if gap[0] * ALIKE >= longest]
+        length = sum(gap[0] for gap in alike)
+        if 3 * length < left or len(folded) + len(alike) > MOST:
+            break
+        folded += alike
+        left -= length
+        gaps = gaps[: len(gaps) - len(alike)]
+    edges = (
+        (before, after, round(min(KEPT * (after - before), left / (50 + 20 * len(folded)))))
+        for _, before, after in folded
+    )
+    return sorted((before + edge, after - edge) for before, after, edge in edges)
+
+
+def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Yield a matrix for each group of ranks, with the bytes of all its collectives that ended well."""
+    found: dict[tuple[str, ...], Counter[tuple[int, int]]] = {}
+    collectives: Counter[tuple[str, ...]] = Counter()
+    for event in events:
+        if (data := COLLECTIVE.of(event)) and data.matrix is not None:
+            group = tuple(data.hosts)
+            collectives[group] += 1
+            of_group = found.setdefault(group, Counter())
+            for sender, receiver, size in data.matrix:
+                of_group[sender, receiver] += size
+    for group, sizes in found.items():
+        cells = [(*pair, size) for pair, size in sorted(sizes.items()) if size]
+        yield {"ranks": group, "collectives": collectives[group], "cells": cells}

@@ -29,7 +29,7 @@ class Packet:
     """IP addresses of the packet. In ARP and neighbour discovery: of the sender, and the requested one."""
     ecn: int = 0
     text: str = CUT_OFF
-    layers: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+    layers: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     detail: str = ""
     """The text of RoCE behind the operation, the queue pair and the PSN."""
     qpn: int = 0
@@ -45,25 +45,20 @@ def describe(frame: Frame) -> Packet:
     packet = Packet(frame.src.hex(":"), frame.dst.hex(":"), ecn=frame.ecn)
     tags = [("VLAN", f"{vlan}, priority {priority}") for vlan, priority in frame.tags]
     ethertype = [] if frame.ethertype is None else [("type", f"0x{frame.ethertype:04x}")]
-    packet.layers.append(("Ethernet", [("destination", packet.dst), ("source", packet.src), *tags, *ethertype]))
+    packet.layers["Ethernet"] = [("destination", packet.dst), ("source", packet.src), *tags, *ethertype]
     if frame.ip:
         packet.source, packet.target = map(_address, frame.ip)
         name, ttl = ("IPv4", "TTL") if frame.ethertype == frame_decoder.IPV4 else ("IPv6", "hop limit")
-        packet.layers.append(
-            (
-                name,
-                [
-                    ("source", packet.source),
-                    ("destination", packet.target),
-                    ("DSCP", str(frame.dscp)),
-                    ("ECN", ECN[frame.ecn]),
-                    (ttl, str(frame.ttl)),
-                ],
-            )
-        )
+        packet.layers[name] = [
+            ("source", packet.source),
+            ("destination", packet.target),
+            ("DSCP", str(frame.dscp)),
+            ("ECN", ECN[frame.ecn]),
+            (ttl, str(frame.ttl)),
+        ]
     if frame.ports and frame.protocol == frame_decoder.UDP:
         source, destination = map(str, frame.ports)
-        packet.layers.append(("UDP", [("source port", source), ("destination port", destination)]))
+        packet.layers["UDP"] = [("source port", source), ("destination port", destination)]
     if frame.roce:
         _roce(packet, frame.roce)
     elif frame.resolution:
@@ -86,7 +81,7 @@ def _pause(packet: Packet, frame: Frame) -> None:
     if frame.pfc is not None:
         times = {f"priority {priority}": quanta for priority, quanta in frame.pfc.items()}
         packet.text = "PFC: " + ", ".join(f"{name} {'pause' if time else 'resume'}" for name, time in times.items())
-        packet.layers.append(("PFC", [(name, f"{time} quanta of 512 bit times") for name, time in times.items()]))
+        packet.layers["PFC"] = [(name, f"{time} quanta of 512 bit times") for name, time in times.items()]
     elif not frame.cut:
         packet.text = "PAUSE"
 
@@ -111,18 +106,13 @@ def _resolution(packet: Packet, found: Resolution) -> None:
     packet.claim = mac if any(found.sender) else ""
     if found.protocol == "arp":
         name = "gratuitous ARP" if found.gratuitous else "ARP request" if found.asks else "ARP reply"
-        packet.layers.append(
-            (
-                "ARP",
-                [
-                    ("operation", "1, request" if found.asks else "2, reply"),
-                    ("sender MAC", mac),
-                    ("sender IP", source),
-                    ("target MAC", found.target_mac.hex(":")),
-                    ("target IP", target),
-                ],
-            )
-        )
+        packet.layers["ARP"] = [
+            ("operation", "1, request" if found.asks else "2, reply"),
+            ("sender MAC", mac),
+            ("sender IP", source),
+            ("target MAC", found.target_mac.hex(":")),
+            ("target IP", target),
+        ]
     else:
         kind, end = (frame_decoder.SOLICITATION, "source") if found.asks else (frame_decoder.ADVERTISEMENT, "target")
         name = NEIGHBOUR[kind]
@@ -132,7 +122,7 @@ def _resolution(packet: Packet, found: Resolution) -> None:
         if not found.asks:
             fields.append(("flags", ", ".join(found.flags) or "none"))
             name = f"{'solicited' if 'solicited' in found.flags else 'unsolicited'} {name}"
-        packet.layers.append(("Neighbour discovery", fields))
+        packet.layers["Neighbour discovery"] = fields
     asks = found.asks and not found.gratuitous
     says = f"who has {target}? tell {source}" if asks else f"{source} is at {mac or packet.src}"
     packet.text = f"{name}: {says}"
@@ -142,38 +132,26 @@ def _roce(packet: Packet, roce: Roce) -> None:
     packet.kind, packet.text, packet.nak = "cnp" if roce.opcode == frame_decoder.CNP else "roce", roce.name, roce.nak
     packet.qpn, packet.psn, packet.is_request = roce.qp, roce.psn, packet.kind == "roce" and not roce.response
     yes = ("no", "yes")
-    packet.layers.append(
-        (
-            "BTH",
-            [
-                ("opcode", f"0x{roce.opcode:02x}, {roce.name}"),
-                ("destination QP", f"{roce.qp} (0x{roce.qp:06x})"),
-                ("PSN", str(roce.psn)),
-                ("acknowledge request", yes[roce.acknowledge]),
-                ("solicited event", yes[roce.solicited]),
-                ("migration request", yes[roce.migration]),
-                ("FECN, BECN", f"{roce.fecn}, {roce.becn}"),
-                ("partition key", f"0x{roce.partition_key:04x}"),
-            ],
-        )
-    )
+    packet.layers["BTH"] = [
+        ("opcode", f"0x{roce.opcode:02x}, {roce.name}"),
+        ("destination QP", f"{roce.qp} (0x{roce.qp:06x})"),
+        ("PSN", str(roce.psn)),
+        ("acknowledge request", yes[roce.acknowledge]),
+        ("solicited event", yes[roce.solicited]),
+        ("migration request", yes[roce.migration]),
+        ("FECN, BECN", f"{roce.fecn}, {roce.becn}"),
+        ("partition key", f"0x{roce.partition_key:04x}"),
+    ]
     if roce.reth:
         address, key, length = roce.reth
         packet.detail = f"{length} bytes to be {'read' if 'READ' in roce.name else 'written'}"
-        packet.layers.append(
-            (
-                "RETH",
-                [
-                    ("virtual address", f"0x{address:016x}"),
-                    ("remote key", f"0x{key:08x}"),
-                    ("DMA length", f"{length} bytes"),
-                ],
-            )
-        )
+        packet.layers["RETH"] = [
+            ("virtual address", f"0x{address:016x}"),
+            ("remote key", f"0x{key:08x}"),
+            ("DMA length", f"{length} bytes"),
+        ]
     if roce.syndrome is not None:
         packet.detail = roce.acknowledgement
-        packet.layers.append(
-            ("AETH", [("syndrome", f"0x{roce.syndrome:02x}, {packet.detail}"), ("MSN", str(roce.msn))])
-        )
+        packet.layers["AETH"] = [("syndrome", f"0x{roce.syndrome:02x}, {packet.detail}"), ("MSN", str(roce.msn))]
     if roce.payload and packet.kind == "roce":
-        packet.layers.append(("Payload", [("length", f"{roce.payload} bytes")]))
+        packet.layers["Payload"] = [("length", f"{roce.payload} bytes")]

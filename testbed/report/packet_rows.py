@@ -6,6 +6,7 @@ request. Nothing is left out of the count, and a row names its first frame in th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ MOST_FRAMES = 50_000
 """Maximum of frames read from one capture."""
 MOST_ROWS = 250
 """Maximum of rows of one capture."""
+ALIKE = attrgetter(*["kind", "src", "dst", "source", "target", "qpn", "claim", "reply", "nak", "is_request"])
+"""The fields in which the packets of a row agree."""
 HALF = 1 << 23
 """Half of the PSNs: a PSN further ahead is behind."""
 CATEGORIES = ("RDMA requests", "sent again", "responses", "NAKs and CNPs", "ARP and ND", "other")
@@ -100,21 +103,7 @@ class _Reader:
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
         level, why = self._judge(packet, t, again)
-        kind = (
-            packet.kind,
-            packet.src,
-            packet.dst,
-            packet.source,
-            packet.target,
-            packet.qpn,
-            packet.claim,
-            packet.reply,
-            packet.nak,
-            packet.is_request,
-            again,
-            level,
-            why,
-        )
+        kind = (*ALIKE(packet), again, level, why)
         follows = not packet.is_request or 0 < (packet.psn - self._psn) % (2 * HALF) < HALF
         row = self.rows[-1] if self.rows else None
         self._psn = packet.psn
@@ -122,7 +111,7 @@ class _Reader:
             row.count, row.last, row.last_number = row.count + 1, t, number
             row.text = text(self._first, packet)
         else:
-            self.rows.append(Row(t, t, number, number, 1, text(packet, packet), level, why, packet.layers))
+            self.rows.append(Row(t, t, number, number, 1, text(packet, packet), level, why, [*packet.layers.items()]))
             self._first = packet
         self._kind = kind
 

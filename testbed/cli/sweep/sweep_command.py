@@ -19,10 +19,9 @@ from testbed.errors import InputError, UnsupportedError
 from testbed.machine import layers, runs, scenarios
 from testbed.machine.image import Image
 from testbed.machine.record import Origin, RunResult
-from testbed.machine.sweeps import points, work
-from testbed.machine.sweeps.points import Point
+from testbed.machine.sweeps import points
+from testbed.machine.sweeps.points import Engine, Here, Point, Work
 from testbed.machine.sweeps.result_file import Results
-from testbed.machine.sweeps.work import Engine, Here, Work
 
 KEPT = 20
 """Maximum of run directories of unexpected runs kept by the sweeps of a result file. Any other run is repeated by its
@@ -143,7 +142,7 @@ def require_dask(jobs: int | None) -> None:
 
 
 def keep(result: RunResult, directory: Path, out: Path) -> Path:
-    kept = work.keep(result, directory, out)
+    kept = points.keep(result, directory, out)
     pages.write_report(kept)
     runs.explain(kept, result.scenario)
     return kept

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ from testbed.cli.progress import output_console
 from testbed.cli.run_command import run_shown
 from testbed.cli.scenario_options import split_settings
 from testbed.cli.sweep.planning import as_one_run, combinations, plan_settings
-from testbed.cli.train import faults, settings, train_table
+from testbed.cli.train import faults, train_table
+from testbed.cli.train import train_table as records
 from testbed.cli.words import noted
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean
 from testbed.machine import child_processes, questions, training
 from testbed.machine.scenarios import Source
 from testbed.machine.training import Placement
 from testbed.protocol import Note, PlanRows, requests
-from testbed.records import ranks as records
 
 FABRIC = "fabric.clab.yml"
 """Default topology, which is made in the run's directory."""
@@ -120,7 +121,7 @@ def train(
     with child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
-        axes = settings.axes(matrix_texts, environment)
+        axes = matrix_axes(matrix_texts, environment)
         if topology is None:
             (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
         placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
@@ -135,8 +136,7 @@ def train(
             "limit": limit,
         }
         chosen = [
-            (values, {**asked, "environment": {**environment, **settings.variables(values)}})
-            for values in combinations(axes)
+            (values, {**asked, "environment": {**environment, **variables(values)}}) for values in combinations(axes)
         ]
         info, planned = asyncio.run(plan_settings(source, [on.seed], chosen, []))
         tasks = [(source, info, as_one_run(info, planned))]
@@ -165,3 +165,54 @@ def placed(
     placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
     faults.check_places(planned, rows)
     return placement, found["notes"]
+
+
+TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
+VARIABLES = {"ucx_timeout": "UCX_RC_VERBS_TIMEOUT", "ucx_retries": "UCX_RC_VERBS_RETRY_COUNT"}
+DEFAULTS = {"ucx_timeout": ["20ms", "100ms", "1s"], "ucx_retries": ["2", "6"]}
+"""Values of a setting that is named without any."""
+
+
+def matrix_axes(texts: Sequence[str], environment: Container[str]) -> dict[str, list[str]]:
+    """Return the values of each setting. A comma stands before a value, or before the next setting. InputError for a
+    setting whose variable is set in the environment, too."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key = ""
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            named, equals, value = word.partition("=")
+            if equals or word in VARIABLES or not key:
+                key = named
+                check_name(key, found)
+                found[key] = []
+            if equals or word not in VARIABLES:
+                check_value(key, value if equals else word, found[key])
+                found[key].append(value if equals else word)
+    if texts and not found:
+        raise InputError("--matrix names no setting", hint=f"Settings: {', '.join(VARIABLES)}.")
+    for key in found:
+        if (variable := VARIABLES[key]) in environment:
+            raise InputError(f"--env sets {variable}, and --matrix varies it as {key}", hint="Leave out one of them.")
+    return {key: values or DEFAULTS[key] for key, values in found.items()}
+
+
+def check_name(key: str, found: dict[str, list[str]]) -> None:
+    if key not in VARIABLES:
+        hint = f"{did_you_mean(key, VARIABLES)}Settings: {', '.join(VARIABLES)}."
+        raise InputError(f"--matrix: there is no setting {key!r}", hint=hint)
+    if key in found:
+        raise InputError(f"--matrix: {key} is there twice")
+
+
+def check_value(key: str, value: str, there: Sequence[str]) -> None:
+    if key == "ucx_timeout" and not (TIME.fullmatch(value) and float(TIME.fullmatch(value)[1])):  # type: ignore[index]
+        raise InputError(f"--matrix: ucx_timeout={value} is no time for UCX", hint="Such as 500us, 20ms, 1s.")
+    if key == "ucx_retries" and not re.fullmatch("[0-7]", value):
+        hint = "From 0 to 7; soft-RoCE takes 7 as for ever."
+        raise InputError(f"--matrix: ucx_retries={value} is no number of retries", hint=hint)
+    if value in there:
+        raise InputError(f"--matrix: {key}={value} is there twice")
+
+
+def variables(point: Mapping[str, str]) -> dict[str, str]:
+    return {VARIABLES[key]: value for key, value in point.items()}

@@ -1,7 +1,9 @@
 """The end of a training job for people: its ranks, or the settings that it survives."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +13,7 @@ from testbed.cli import summary
 from testbed.cli.scenario_list import columns
 from testbed.cli.words import duration, plain
 from testbed.machine.record import RunResult, VariantResult
-from testbed.protocol import REPORT, JobRow, RankRow
+from testbed.protocol import RANKS, REPORT, JobRow, RankRow, requests
 
 SLOW = 3.0
 """A step is slow that lasts longer than so many medians."""
@@ -131,3 +133,11 @@ def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Map
 def carried_out(variant: VariantResult, row: JobRow | None) -> bool:
     """Return whether a run came to its end with all its faults, however the job ended."""
     return variant.observed is not None and row is not None and not row["missed"]
+
+
+def read(directory: Path) -> JobRow | None:
+    """Return the job of a variant's directory; None if there is none, or the file is damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        found: JobRow = requests.adapter(JobRow).validate_json((directory / RANKS).read_bytes())
+        return found
+    return None

@@ -7,8 +7,9 @@ from typing import Any
 from testbed.cni.ipam.address_store import ADDRESSES
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
-from testbed.cni.objects import controllers, manifests, overlap
+from testbed.cni.objects import controllers, manifests
 from testbed.cni.objects.autopools import POOL
+from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.object_store import Store
 from testbed.cni.objects.registry import DEFAULT, KINDS
@@ -57,7 +58,7 @@ class Cluster:
         with Store(self._file) as store:
             there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
             if any(one.kind == POOL for one in applied):
-                overlap.check_pools([one for one in there.values() if one.kind == POOL], applied)
+                check_pools([one for one in there.values() if one.kind == POOL], applied)
             there |= {str(one): one for one in applied}
             for one in deleted:
                 there.pop(str(one), None)
@@ -107,3 +108,17 @@ def check_kind(kind: str) -> Any:
     if kind not in KINDS:
         raise InputError(f"kind {kind!r} is not supported; supported: {choices(kind, list(KINDS))}")
     return KINDS[kind]
+
+
+def check_pools(there: Sequence[Object], applied: Sequence[Object]) -> None:
+    """Refuse a SpiderIPPool of `applied` with an address of another one, except a pool of `there` that it replaces.
+    InputError."""
+    wanted = {one.name: one for one in applied if one.kind == "SpiderIPPool"}
+    kept = [one for one in there if one.name not in wanted]
+    owners: dict[Address, Object] = {}
+    for one in [*kept, *wanted.values()]:
+        _, addresses = IPPool.model_validate(one.spec).made(one.name)
+        if first := next((address for address in addresses if address in owners), None):
+            hint = "An address is in one pool; a range moves from one to another if one file has both."
+            raise InputError(f"{one}: {first} is in {owners[first]}, too", hint=hint)
+        owners.update(dict.fromkeys(addresses, one))

@@ -21,11 +21,10 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.object_store import OBJECTS
 from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.runtime import verification
-from testbed.cni.runtime.given import Given
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted, uid
-from testbed.cni.runtime.scheduling import Devices, Held
+from testbed.cni.runtime.scheduling import Devices, Given, Held
 from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.codes import IO
 from testbed.cni.spec.conflist import Attachment, Conflist

@@ -14,7 +14,8 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import Event, live
 from testbed.protocol.events import FAULT_INJECTED
-from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, NodeRow, Overview, QueuePair, TableRow
+from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
+from testbed.scenario.evidence import counters
 from testbed.topology import Quality
 
 TABLES = "arp", "nd", "fdb"
@@ -231,3 +232,21 @@ def program(pid: int) -> str:
 
 def save(_: live.Save, call: Call) -> str:
     return saving.text(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))
+
+
+def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:
+    if not request.follow:
+        return measured(call)
+    listener = call.server.rest_listeners, lambda: call.report(measured=measured(call))
+    return Subscription(call, lambda: measured(call), listener)
+
+
+def measured(call: Call) -> Measured:
+    call.lab.scheduler.catch_up()
+    missing: list[str] = []
+    return {
+        **inspect(live.Inspect(), call),
+        "counters": counters(call.lab, missing),
+        "tables": {switch.name: table_rows(switch) for switch in call.lab.switches()},
+        "missing": missing,
+    }

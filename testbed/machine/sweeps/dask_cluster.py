@@ -33,9 +33,8 @@ from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult
 from testbed.machine.sweeps import remote, sent, worker_processes
-from testbed.machine.sweeps.points import Point
+from testbed.machine.sweeps.points import SCRATCH, Point, Room, Take, Work
 from testbed.machine.sweeps.sent import HostFile
-from testbed.machine.sweeps.work import SCRATCH, Room, Take, Work
 from testbed.machine.sweeps.worker_processes import run as run_remotely
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import messages

@@ -23,8 +23,7 @@ from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
-from testbed.machine.sweeps.points import Point
-from testbed.machine.sweeps.work import Work
+from testbed.machine.sweeps.points import Point, Work
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
 

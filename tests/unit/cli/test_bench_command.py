@@ -10,7 +10,6 @@ from rich.console import Console
 
 from testbed.cli import bench, options
 from testbed.cli.main import invoke
-from testbed.machine import benches
 from testbed.protocol import IpamRow, PodsRow
 from testbed.protocol.requests import IpamBench, PodsBench
 
@@ -59,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(options, "choose", lambda *_: None)
-    monkeypatch.setattr(benches, "measure", measure)
+    monkeypatch.setattr(bench, "measure", measure)
     return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.machine.record import VariantResult
-from testbed.machine.sweeps.shrinking import nearest, signature, smallest
+from testbed.machine.sweeps.attempts import nearest, signature, smallest
 
 RESULT = VariantResult(
     name="a",

@@ -10,9 +10,9 @@ import pytest
 
 from testbed.kernel.links import STATISTICS
 from testbed.kernel.lossless.layout import constants, structures
+from testbed.lab.host_interface import OF_SOFT_ROCE, with_hardware_names
 from testbed.lab.interface import Direction, Interface
 from testbed.lab.port import Port
-from testbed.nic.counters import OF_SOFT_ROCE, with_hardware_names
 from testbed.records.counter_names import Meaning, Role, find, known
 
 TOP = Path(__file__).parents[3]

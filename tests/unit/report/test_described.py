@@ -16,7 +16,7 @@ def described(data: bytes) -> Packet:
 
 
 def fields(data: bytes, layer: str) -> dict[str, str]:
-    return dict(dict(described(data).layers)[layer])
+    return dict(described(data).layers[layer])
 
 
 def test_a_write_has_its_bth_and_reth() -> None:
@@ -143,7 +143,7 @@ def test_the_text_of_a_frame_agrees_with_what_events_match(
     data: bytes, text: str, layers: str, change: Callable[[bytes], bytes]
 ) -> None:
     frame, packet = decode(change(data)), described(change(data))
-    assert (packet.text, ", ".join(name for name, _ in packet.layers)) == (text, f"Ethernet, {layers}")
+    assert (packet.text, ", ".join(packet.layers)) == (text, f"Ethernet, {layers}")
     assert frame.tags == (((20, 3),) if change is tagged else ())
     assert (raw(packet.src), raw(packet.dst)) == (frame.src, frame.dst)
     assert (packet.kind in ("arp", "nd"), packet.kind in ("roce", "cnp")) == (bool(frame.resolution), bool(frame.roce))

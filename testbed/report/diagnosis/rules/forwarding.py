@@ -8,8 +8,7 @@ from testbed.protocol import Event, events
 from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.facts import evidence, hits, retries, stalls, stopped
-from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.facts import Finding, evidence, hits, retries, stalls, stopped
 from testbed.report.diagnosis.rules.link_ends import own_link
 
 D = TypeVar("D", bound=events.Data)

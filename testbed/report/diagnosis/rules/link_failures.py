@@ -3,8 +3,16 @@
 from collections.abc import Callable
 
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, evidence, hits, retries, stalls, stopped
-from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.facts import (
+    BEHIND_NS,
+    OF_THE_NETWORK,
+    Finding,
+    evidence,
+    hits,
+    retries,
+    stalls,
+    stopped,
+)
 from testbed.report.diagnosis.rules.link_ends import Down, downs, link_name, ranks_at
 
 

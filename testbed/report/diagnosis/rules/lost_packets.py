@@ -7,8 +7,17 @@ from testbed.protocol.events import Link
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.facts import LOST, MOST_FACTS, SHARE, evidence, hits, losses, lost_packets, retries
-from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.facts import (
+    LOST,
+    MOST_FACTS,
+    SHARE,
+    Finding,
+    evidence,
+    hits,
+    losses,
+    lost_packets,
+    retries,
+)
 from testbed.report.diagnosis.rules.link_ends import downs, link_name, own_link, ranks_at
 
 SMALLER = 2.0

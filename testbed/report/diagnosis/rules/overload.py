@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.facts import LOST, SHARE, SLOWER, evidence, lost_packets, retries
-from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.facts import LOST, SHARE, SLOWER, Finding, evidence, lost_packets, retries
 from testbed.report.diagnosis.rules.link_ends import link_name, ranks_at
 
 End = tuple[str, str]

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from testbed.cni.spec import conflist
-from testbed.executor.bench import host_local, ippool, macvlan, percentile
+from testbed.executor.benchmarks import host_local, ippool, macvlan, percentile
 
 
 @pytest.mark.parametrize("ipam", [host_local(8, 4), ippool(12)])
