@@ -194,22 +194,21 @@ class LabTests:
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _begin(self, item: pytest.Item) -> Batch:
-        """Start the machine for a test and those behind it."""
         config = self._config
         items = self._together(item)
         files = list(dict.fromkeys(item.path for item in items))
         try:
-            asked, sent = self._request(items, files)
+            asked, files_of_tests = self._request(items, files)
             machine = self._machine = self._machine or self._choose()
         except (TestbedError, click.ClickException) as error:
             self._broken = error if isinstance(error, TestbedError) else InputError(error.format_message())
             raise
         out = runs.run_directory(config.rootpath / config.getoption("testbed_out"), "pytest")
         batch = self._batch = Batch(out, {item.nodeid: deque() for item in items})
-        batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._take(batch, data))
+        batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._receive(batch, data))
         running = pytests.execute(
             asked,
-            sent,
+            files_of_tests,
             batch.recorder,
             seed=config.getoption("testbed_seed"),
             training=config.getini("testbed_training"),
@@ -219,7 +218,7 @@ class LabTests:
         self._runner.run(batch.begin(running))
         return batch
 
-    def _take(self, batch: Batch, data: dict[str, Any]) -> None:
+    def _receive(self, batch: Batch, data: dict[str, Any]) -> None:
         """Receive a report from inside, where the user's code ran: it may be anything."""
         try:
             report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
@@ -271,9 +270,9 @@ class LabTests:
         root = config.rootpath
         paths = [path for path in config.getini("pythonpath") if path.resolve().is_relative_to(root.resolve())]
         also = [str(path.relative_to(root)) for path in paths if path != root]
-        sent = SessionFiles.of(root, files, [*also, *config.getini("testbed_files")])
+        files_of_tests = SessionFiles.of(root, files, [*also, *config.getini("testbed_files")])
         defined = Defined.of(config)
-        contents = {**sent.contents, CONFIGURATION: b"[pytest]\n"}
+        contents = {**files_of_tests.contents, CONFIGURATION: b"[pytest]\n"}
         places = [str(path.relative_to(root)) for path in paths]
         names = list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items))
         ini = {"pythonpath": places, **{name: self._ini(name) for name in (*INI, *defined.ini)}}
@@ -298,7 +297,7 @@ class LabTests:
             test_limit_s=test_limit_s,
             options=defined.options,
         )
-        return asked, SessionFiles(sent.top, contents, sent.executable)
+        return asked, SessionFiles(files_of_tests.top, contents, files_of_tests.executable)
 
     def _ini(self, name: str) -> Any:
         try:
@@ -307,7 +306,6 @@ class LabTests:
             return None
 
     def _arguments(self) -> Iterator[str]:
-        """Yield the words for options of pytest that count inside."""
         option = self._config.option
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         coloured = reporter is not None and reporter.hasmarkup

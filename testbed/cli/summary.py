@@ -45,7 +45,6 @@ def evidence_below(named: Iterable[tuple[str, VariantResult]]) -> Table:
 
 
 def _cells(variant: VariantResult) -> tuple[str, ...]:
-    """Return as many cells as the header has."""
     times = duration(variant.virtual_s), duration(variant.wall_s)
     return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
 

@@ -112,8 +112,8 @@ def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None)
     apart = {}
     for message in job["requests"]:
         channel = Channel(message["id"], write)
-        with sent(channel):
-            request = messages.take(message)
+        with sending_errors(channel):
+            request = messages.parse(message)
             context = Context(Path(job["files"]), Path(out), channel.report, wire)
             if request.apart:
                 child = Child(message["id"], request, context)
@@ -132,7 +132,7 @@ def handle(request: Request[Any], context: Context) -> Any:
 
 
 @contextlib.contextmanager
-def sent(channel: Channel) -> Iterator[None]:
+def sending_errors(channel: Channel) -> Iterator[None]:
     """Send the TestbedError that the block raises."""
     try:
         yield
@@ -161,7 +161,7 @@ class Child:
             os.dup2(self._output.fileno(), 1)
             os.dup2(self._output.fileno(), 2)
             os.close(3)  # messages are ours alone
-            with sent(channel):
+            with sending_errors(channel):
                 channel.respond(handle(request, context))
         except BaseException:
             channel.crash(traceback.format_exc())

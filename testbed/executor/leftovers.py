@@ -200,7 +200,6 @@ def _kill(pid: int, run: Run, namespaces: Sequence[str]) -> None:
 
 
 def _devices(namespace: str) -> list[str]:
-    """Return the RDMA devices of a namespace's interfaces."""
     with netns.entered(namespace), Rdma() as here:
         return list(here.links().values())
 

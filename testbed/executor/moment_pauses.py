@@ -35,7 +35,7 @@ class Moments:
     def begin(self, lab: Lab, log: EventLog) -> None:
         self._lab, self._log = lab, log
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Receive an event of the run, which has been reported."""
         if self._server:
             self._server.publish(event)
@@ -55,7 +55,7 @@ class Moments:
         assert self._wire
         assert self._lab
         assert self._log
-        request = messages.take(message)
+        request = messages.parse(message)
         Channel(int(str(message["id"])), self._write).respond(None)
         if isinstance(request, live.StopAt):
             left = request.t - self._log.now

@@ -46,9 +46,9 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     def listen(event: Event) -> None:
         emit({"event": event})
-        files.hear(event)
+        files.on_event(event)
         kernel.read(log)
-        moments.hear(event)
+        moments.on_event(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()

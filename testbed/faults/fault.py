@@ -224,7 +224,6 @@ def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a parameter's value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, tuple)):

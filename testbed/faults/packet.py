@@ -96,7 +96,6 @@ class ExactPacket(Rule):
 
     @property
     def _mark(self) -> int:
-        """Return a mark unique to this fault."""
         return zlib.crc32(str(self).encode()) or 1
 
     def _prepare_delay(self, port: Interface, hooks: tuple[Hook, ...], undo: ExitStack) -> None:

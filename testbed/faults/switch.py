@@ -161,7 +161,6 @@ class ArpEntryCorrupt(_SwitchFault):
         switch.kernel.set_neighbour(entry.index, self.ip, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
-        """Write the entry that the control plane has now, if there is one."""
         if right := switch.neighbour(self.ip):
             switch.kernel.set_neighbour(index, self.ip, right)
 

@@ -38,7 +38,7 @@ class Before:
     namespace: str
 
 
-def take(name: str, device: str, namespace: str, end: End, index: int) -> None:
+def borrow(name: str, device: str, namespace: str, end: End, index: int) -> None:
     """Move this machine's interface `name`, or that of the RDMA device `device` with the device, into a node's
     namespace. It becomes `end` with this index, and is down. UnsupportedError if it does not exist or is in use."""
     run, name = _run(name, device), _unused(name, device)

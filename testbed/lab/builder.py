@@ -66,8 +66,8 @@ def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: Inte
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
     if left.is_hardware:
-        near.take(end, left)
-        far.take(peer, right)
+        near.borrow(end, left)
+        far.borrow(peer, right)
         return
     ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
     near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))

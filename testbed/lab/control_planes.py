@@ -78,7 +78,7 @@ class ControlPlanes:
     def catch_up(self) -> None:
         self.agent.catch_up()
 
-    def take(self) -> None:
+    def drain(self) -> None:
         self._emit(self.agent.events())
 
     def _emit(self, reports: list[dict[str, Any]]) -> None:
@@ -86,5 +86,5 @@ class ControlPlanes:
             t, name, switch = (report.pop(key) for key in ("t", "kind", "switch"))
             data = events.named(name, report)
             if self._routing and isinstance(data, events.Route):
-                self._routing.hear(t, switch, data)
+                self._routing.on_route(t, switch, data)
             self._context.emit(data, switch, data.sentence(), at_ns=t)

@@ -103,7 +103,7 @@ class LosslessNetwork:
         """End the pauses after which nothing came for a while."""
         self._ports.end_episodes(time.monotonic_ns())
 
-    def take(self) -> None:
+    def drain(self) -> None:
         episodes, lost = self._ports.episodes()
         if lost:
             self._context.emit(events.LOST(records=lost), "", f"{lost} pauses ended and were overwritten unread")
@@ -117,7 +117,7 @@ class LosslessNetwork:
 
     def close(self) -> None:
         self._ports.end_episodes(time.monotonic_ns(), all_=True)
-        self.take()
+        self.drain()
         self._context.scheduler.sources.remove(self)
         self._ports.close()
         os.close(self._never)

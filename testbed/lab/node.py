@@ -44,10 +44,10 @@ class Node(Namespace, Generic[AnInterface]):
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 
-    def take(self, interface: AnInterface, plan: InterfacePlan) -> None:
+    def borrow(self, interface: AnInterface, plan: InterfacePlan) -> None:
         """Move an interface of this machine to the node."""
         end = End(interface.name, interface.mac, plan.mtu)
-        borrowed_nics.take(plan.hardware, plan.nic, self.namespace, end, interface.index)
+        borrowed_nics.borrow(plan.hardware, plan.nic, self.namespace, end, interface.index)
 
     def adopt(self, interface: str, mac: str) -> AnInterface:
         """Register an interface that somebody else made in this namespace."""

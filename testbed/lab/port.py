@@ -122,14 +122,14 @@ class Port:
     def applies(self, **values: Any) -> bool:
         """Return whether the programs have these settings, read back from their memory."""
         config, state = (type(shared).from_buffer_copy(shared) for shared in (self._config, self._state))
-        self._tell(config, state, values)
+        self._assign(config, state, values)
         return bytes(config) == bytes(self._config) and state.holds & self._state.holds == state.holds
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._tell(self._config, self._state, values)
+        self._assign(self._config, self._state, values)
         self._values |= values
 
-    def _tell(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
+    def _assign(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             match name:
                 case "sends_pause" | "honours_pause":

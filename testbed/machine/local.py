@@ -55,7 +55,7 @@ class LocalMachine:
                 if status:
                     raise MachineError(f"the job ended with status {status}:\n{wrote.decode(errors='replace')}")
                 for number in job.unanswered:
-                    job.take(messages.load(messages.ended(number, wrote)))
+                    job.receive(messages.load(messages.ended(number, wrote)))
         return time.monotonic() - started
 
 
@@ -65,14 +65,13 @@ def records() -> set[Path]:
 
 
 async def _follow(readable: int, job: Job[Any]) -> None:
-    """Pass the messages in a pipe to the job until its end."""
     reader = asyncio.StreamReader(limit=MESSAGE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb")
     )
     try:
         while line := await _line(reader):
-            job.take(messages.load(line))
+            job.receive(messages.load(line))
     finally:
         transport.close()
 

@@ -54,7 +54,6 @@ def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]
 
 
 async def _end_ahead() -> None:
-    """End the machines that nobody has used."""
     while _ahead:
         _, task = _ahead.popitem()
         task.cancel()

@@ -187,16 +187,16 @@ async def run(
     """Run the tests with all files in their common directory. Return 0 if all passed, 1 if not, 2 if there is no such
     test. `show` gets their terminal output. Ended tests are recorded and running ones named, however it ends."""
     top, names = place(tests)
-    sent = SessionFiles.below(top)
+    bundle = SessionFiles.below(top)
     recorder = SessionRecorder(out, show)
     asked = replace(asked, arguments=[*names, *asked.arguments])
-    status = await execute(asked, sent, recorder, seed=seed, training=training, machine=machine, out=out)
+    status = await execute(asked, bundle, recorder, seed=seed, training=training, machine=machine, out=out)
     return 2 if status in USAGE else status
 
 
 async def execute(
     asked: Pytest,
-    sent: SessionFiles,
+    bundle: SessionFiles,
     recorder: SessionRecorder,
     *,
     seed: int,
@@ -207,8 +207,8 @@ async def execute(
     """Run a pytest session; return its status. Ended tests are recorded and running ones named, however it ends."""
     job = Job(
         [asked],
-        sent.contents,
-        sent.executable,
+        bundle.contents,
+        bundle.executable,
         limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
         seed=seed,
         training=training,
@@ -216,13 +216,13 @@ async def execute(
     )
     try:
         await machine.run(job, out)
-        status = job.answer(about=sent.top, place=below(sent.top))
+        status = job.answer(about=bundle.top, place=below(bundle.top))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
         recorder.cut_short()
         hint = f"{len(recorder.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
-        raise MachineError(error.message, where=recorder.running or str(sent.top), hint=hint) from error
+        raise MachineError(error.message, where=recorder.running or str(bundle.top), hint=hint) from error
     finally:
         try:
             recorder.deliver(asked.arguments)

@@ -72,23 +72,23 @@ async def follow(opened: Opened, clock: Clock, job: Job[Any], log: Callable[[str
     watch = Watch(machine, clock, outcome, log)
     reached = None
 
-    def hear() -> None:
+    def receive() -> None:
         nonlocal reached
         for message in outcome.progress():
             match message:
                 case {"report": {"moment": report}}:
                     reached = Moment.of(report)
                 case _:
-                    job.take(message)
-            watch.heard()
+                    job.receive(message)
+            watch.alive()
 
     async def look() -> None:
-        hear()
+        receive()
         await watch.look()
 
     await machine.command("cont")
     try:
         await machine.paused(look, watch.pause_s)
     finally:
-        hear()
+        receive()
     return reached

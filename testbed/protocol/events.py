@@ -101,7 +101,6 @@ def _checks(fields: type[Data]) -> list[tuple[str, bool, Callable[[Any], bool]]]
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return a function that checks whether a value from JSON has a type."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     each = [] if origin is Literal else [*map(_check, inner)]
     checks: dict[Any, Callable[[Any], bool]] = {

@@ -88,7 +88,6 @@ def around(one: Log, other: Log, first: int, context: int) -> list[Pair]:
 
 
 def _by_time(one: Log, other: Log, left: Sequence[int], right: Sequence[int]) -> list[Pair]:
-    """Return events that only one side has, in the order of time."""
     found: list[tuple[int, Pair]] = [(one.event(number)["t"], (number, None)) for number in left]
     found += [(other.event(number)["t"], (None, number)) for number in right]
     return [pair for _, pair in sorted(found, key=lambda row: row[0])]

@@ -54,7 +54,6 @@ def after(directory: Path, log: Log, numbers: Sequence[int]) -> list[Tables]:
 
 
 def _tables(saved: Mapping[str, Mapping[str, Any]], changes: Sequence[Change], number: int) -> Tables:
-    """Return the last saved tables, with the changes since, up to the event `number`."""
     entries = {key: text for row in saved.values() for key, text in _entries(row)}
     times = {switch: row["t"] for switch, row in saved.items()}
     for change in changes:

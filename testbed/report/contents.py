@@ -69,7 +69,6 @@ def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
 
 
 def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
-    """Return the name of a part, as short as possible."""
     if len(runs) == 1:
         return part.name
     alike = sum(other.name == run.name for other in runs) > 1

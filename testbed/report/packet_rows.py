@@ -68,7 +68,7 @@ def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | 
         if number > MOST_FRAMES:
             complete = False
             break
-        reader.take(number, frame.t_ns, frame.data)
+        reader.add(number, frame.t_ns, frame.data)
     if not reader.seen:
         return None
     shown = choose(reader.rows)
@@ -97,7 +97,7 @@ class _Reader:
         self._kind: tuple[object, ...] = ()
         self._psn = 0
 
-    def take(self, number: int, t_ns: int, data: bytes) -> None:
+    def add(self, number: int, t_ns: int, data: bytes) -> None:
         """Add a frame. `number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
         t, packet = t_ns - self._zero, describe(decode(data))
         again = self._sent_again(packet)
@@ -124,7 +124,6 @@ class _Reader:
         return len(self._sequence) == known
 
     def _judge(self, packet: Packet, t: int, again: bool) -> tuple[str, str]:
-        """Return the level of a packet and its remarks, the worst first."""
         found = []
         if packet.kind == "roce" and (wrong := self._wrong_mac(packet, t)):
             found.append(("bad", wrong))

@@ -265,7 +265,6 @@ class Timeline:
         return Bar(t, max(t, min(t + round(lasts * 1e9), self.end)), text, level, number)
 
     def _named(self, mac: str) -> str:
-        """Return a MAC with its owner's name before it."""
         return f"{name} {mac}" if (name := self._owners.name(mac)) else mac
 
     def _mark_wrong(self) -> None:

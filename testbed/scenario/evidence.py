@@ -63,7 +63,7 @@ class Evidence:
             self._append(text, counters(self._lab, missing))
         return missing
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Append counters when a job begins, stalls, goes on or ends, and when a collective has ended."""
         if event["kind"] in COUNTED:
             self.count(event["text"])

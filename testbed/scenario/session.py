@@ -283,7 +283,6 @@ class Session:
             pytest.fail(self._exceeded)
 
     def _where(self, frame: FrameType | None) -> str:
-        """Return the innermost line of the user's files that is being executed."""
         while frame and not Path(frame.f_code.co_filename).is_relative_to(self._files):
             frame = frame.f_back
         if frame is None:

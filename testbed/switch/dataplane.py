@@ -173,7 +173,7 @@ class DataPlane:
             for name, to, frame in self._nd.frames():
                 if name in self._vlans and to in (ps.HOST, ps.MULTICAST) and (found := nd.parse(frame)):
                     destination, packet = found
-                    if self._takes(self._vlans[name], destination):
+                    if self._accepts(self._vlans[name], destination):
                         yield self._vlans[name], packet
 
     def losses(self) -> Iterator[Lost]:
@@ -182,7 +182,7 @@ class DataPlane:
             if packets and (lost := packets.lost()):
                 yield Lost(what, lost)
 
-    def _takes(self, vlan: int, destination: IPv6Address) -> bool:
+    def _accepts(self, vlan: int, destination: IPv6Address) -> bool:
         """Return whether an SVI accepts packets to an address. A proxy is in the groups of all addresses."""
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])

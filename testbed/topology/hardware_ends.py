@@ -26,7 +26,6 @@ def is_hardware(link: ResolvedLink) -> bool:
 
 
 def _hardware(link: ResolvedLink) -> list[str]:
-    """Return this machine's hardware at each end, empty for an end that is made."""
     given = zip(link.definition.endpoints, link.ports, strict=True)
     return [end.hardware or (port.node.nic if is_nic(link, port) else "") for end, port in given]
 

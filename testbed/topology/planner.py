@@ -113,7 +113,6 @@ def _faults(
 
 
 def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
-    """Yield the names in a parameter's value, which may be a list of them, or of pairs."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, list):

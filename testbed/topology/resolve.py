@@ -97,7 +97,6 @@ def container_hosts(elements: Elements) -> list[str]:
 
 
 def _given(definition: BaseModel | None) -> set[str]:
-    """Return the keys that have a value."""
     fields = set() if definition is None else definition.model_fields_set
     return {key for key in fields if getattr(definition, key) is not None}
 

@@ -181,7 +181,6 @@ def _listens(namespace: str, port: int) -> bool:
 
 
 def _accepts(server: Side) -> bool:
-    """Return whether an rdma_cm identifier listens on the server's device."""
     shown = processes.run(server.node, server.namespace, ["rdma", "-j", "resource", "show", "cm_id"], LISTEN_S)
     return any(entry["ifname"] == server.device and entry["state"] == "LISTEN" for entry in json.loads(shown.stdout))
 

@@ -30,7 +30,7 @@ class Stream:
     def feed(self) -> None:
         """Collect what has completed, and post as much."""
         for request in [request for request in self._posted if self._end.done(request)]:
-            self._take(request, within=1)
+            self._await(request, within=1)
         while self.status == "SUCCESS" and len(self._posted) < self._ahead:
             self.post(1)
 
@@ -40,10 +40,10 @@ class Stream:
 
     def finish(self, within: float) -> Completion:
         """Wait for what is posted. Return the completion of the last message, or of the first one that failed."""
-        done = [self._take(request, within) for request in tuple(self._posted)]
+        done = [self._await(request, within) for request in tuple(self._posted)]
         return next((completion for completion in done if not completion.ok), done[-1])
 
-    def _take(self, request: int, within: float) -> Completion:
+    def _await(self, request: int, within: float) -> Completion:
         completion = self._end.wait(request, within=within)
         self._posted.remove(request)
         if completion.ok:

@@ -110,7 +110,7 @@ async def carry_out(
         kept = sum(one.directory is not None for one in found.values())
         shown.begin(planned, found)
 
-        async def take(point: Point, result: RunResult, directory: Path | None) -> None:
+        async def record(point: Point, result: RunResult, directory: Path | None) -> None:
             nonlocal kept
             place = None
             if directory and kept < KEPT:
@@ -119,7 +119,7 @@ async def carry_out(
             results.add(point, result, place)
             shown.ended(point, result.variants[0])
 
-        await engine.run(missing, take, lambda: kept < KEPT)
+        await engine.run(missing, record, lambda: kept < KEPT)
         return results.recorded()
 
 

@@ -53,7 +53,7 @@ SAME_POD = """
 SELECT pool, place, address FROM address
 WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod AND container NOT NULL
 """
-TAKE = """
+ALLOCATE = """
 UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
     pod = :pod, uid = :uid, node = :node, since_ns = :now WHERE pool = :from AND place = :place
 """
@@ -144,7 +144,7 @@ class Store(Database):
         with self.explained():
             return [read(name, json.loads(data)) for name, data in self._database.execute(OF_CLUSTER)]
 
-    def take(
+    def allocate(
         self,
         holder: Holder,
         families: Sequence[Sequence[str]],
@@ -156,9 +156,9 @@ class Store(Database):
         `fixed` the one that a pod of its name had, else the next of the first pool with a free one. All or none:
         ExhaustedError."""
         with self.transaction():
-            return [self._take(holder, pools, policy, cool_down_s, fixed) for pools in families]
+            return [self._allocate(holder, pools, policy, cool_down_s, fixed) for pools in families]
 
-    def _take(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float, fixed: bool) -> Lease:
+    def _allocate(self, holder: Holder, pools: Sequence[str], policy: Policy, cool_down_s: float, fixed: bool) -> Lease:
         for pool, address in self._database.execute(HELD_BY, asdict(holder)):
             if pool in pools:
                 return Lease(pool, ip_address(address), holder)
@@ -166,13 +166,13 @@ class Store(Database):
         kept = self._database.execute(SAME_POD, asdict(holder)).fetchall() if fixed else []
         for pool, place, address in kept:
             if pool in pools:
-                self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
+                self._database.execute(ALLOCATE, {**asdict(holder), "from": pool, "place": place, "now": now})
                 return Lease(pool, ip_address(address), holder)
         warm = now - int(cool_down_s * 1e9) if policy == "cool-down" else now
         for pool in pools:
             if found := self._next(pool, policy, warm):
                 place, address = found
-                self._database.execute(TAKE, {**asdict(holder), "from": pool, "place": place, "now": now})
+                self._database.execute(ALLOCATE, {**asdict(holder), "from": pool, "place": place, "now": now})
                 self._database.execute("UPDATE pool SET last = ? WHERE name = ?", (place, pool))
                 return Lease(pool, ip_address(address), holder)
         raise ExhaustedError(pools, sum(map(self._count_free, pools)))

@@ -73,7 +73,6 @@ class Cluster:
             self._emit(events.OBJECT(), "", note)
 
     def _held(self) -> Collection[Address]:
-        """Return the addresses of pools that pods hold."""
         file = self._file.with_name(ADDRESSES)
         if not file.exists():
             return ()

@@ -105,7 +105,7 @@ class Ippool:
         fixed = reclaim.is_wanted_again(holder, objects)
         keeps_gateway = not (wanted and wanted.clean_gateway)
         try:
-            leases = store.take(holder, families, settings.policy, settings.cool_down_s, fixed)
+            leases = store.allocate(holder, families, settings.policy, settings.cool_down_s, fixed)
         except ExhaustedError as error:
             raise Refusal(LATER if error.cooling else OWN, error.message) from None
         ips, routes = [], [route.model_dump() for route in settings.routes]

@@ -169,7 +169,6 @@ class Runtime:
     def _ask(
         self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Steps[None]:
-        """Run a command about a network, without an attachment."""
         what = f"node {self._node}: {failed(command, conflist, config['type'])}"
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
         yield from self._run(config["type"], variables, {**own_part(conflist, config), **given}, LIMIT, what)

@@ -136,7 +136,6 @@ class PodNetworks:
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
-        """Return a network that an object defines."""
         there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
         network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
         return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)

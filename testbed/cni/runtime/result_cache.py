@@ -66,7 +66,6 @@ class Cache:
 
 
 def _entry(file: Path) -> dict[str, Any] | None:
-    """Return the content of a file of the cache; None if it cannot be read."""
     try:
         entry = json.loads(file.read_text())
     except ValueError:

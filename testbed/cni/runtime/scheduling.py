@@ -51,7 +51,7 @@ class Devices:
         while True:
             offered = offers(pod.host, cluster)
             try:
-                held = self._take(pod, wanted, offered)
+                held = self._allocate(pod, wanted, offered)
                 break
             except UnschedulableError as error:
                 if time.monotonic() >= deadline:
@@ -72,7 +72,7 @@ class Devices:
         """Free all devices of the pod; a second call does nothing."""
         self._held.pop(pod, None)
 
-    def _take(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
+    def _allocate(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
         others = {other.name: held for other, held in self._held.items() if other.host is pod.host and other is not pod}
         used = sum((Counter(held.amounts) for held in others.values()), Counter[str]())
         taken = {vf for held in others.values() for vfs in held.vfs.values() for vf in vfs}

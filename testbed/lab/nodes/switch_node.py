@@ -36,7 +36,6 @@ class Switch(Node[Interface]):
         return Interface(self, name, index, mac, plan)
 
     def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Return the agent's answer, empty for a mere command."""
         return self.agent.ask(self.name, command, **arguments) or {}
 
     def change_profile(self, **values: Any) -> Callable[[], None]:

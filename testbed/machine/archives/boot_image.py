@@ -89,7 +89,6 @@ def import_(source: Path, key: Path | None = None) -> Image:
 
 
 def _manifest(archive: Archive) -> oci.Manifest:
-    """Return the manifest that the index names first."""
     manifests = archive.parse(oci.INDEX, oci.Index).manifests
     if not manifests:
         raise archive.damaged(f"{oci.INDEX} lists no image")
@@ -129,7 +128,7 @@ def sign(data: bytes, key: Path) -> bytes:
         (work / "data").write_bytes(data)
         done = _openssl("pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", work / "data", "-out", work / "signature")
         if done.returncode:
-            raise InputError("openssl cannot sign with this key", where=str(key), hint=_said(done))
+            raise InputError("openssl cannot sign with this key", where=str(key), hint=_hint(done))
         return (work / "signature").read_bytes()
 
 
@@ -137,7 +136,7 @@ def verify(data: bytes, signature: bytes, key: Path) -> bool:
     """Return True if `signature` of `data` is by the owner of the public `key`."""
     readable = _openssl("pkey", "-pubin", "-in", key, "-noout")
     if readable.returncode:
-        raise InputError("openssl finds no public key in it", where=str(key), hint=_said(readable))
+        raise InputError("openssl finds no public key in it", where=str(key), hint=_hint(readable))
     with child_processes.scratch() as work:
         (work / "data").write_bytes(data)
         (work / "signature").write_bytes(signature)
@@ -153,5 +152,5 @@ def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         raise UnsupportedError("signatures need openssl, which is not here", hint=hint) from None
 
 
-def _said(done: subprocess.CompletedProcess[str]) -> str:
+def _hint(done: subprocess.CompletedProcess[str]) -> str:
     return f"It says: {done.stderr.strip().splitlines()[0]}" if done.stderr.strip() else "Its exit status is not 0."

@@ -84,13 +84,12 @@ class MachineLoop:
                 asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
 
     async def _run_to_pause(self) -> bool:
-        """Run the machine to its next pause. Return whether its job has ended there."""
         opened, outcome = self._opened, self._opened.outcome
         watch = Watch(opened.machine, self._clock, outcome, self._listener.log)
 
         async def look() -> None:
             if self.poll():
-                watch.heard()
+                watch.alive()
             await watch.look()
 
         await opened.machine.command("cont")
@@ -207,11 +206,11 @@ class MachineLoop:
                 case {"report": {"moment": report}}:
                     self.reached = Moment.of(report)
                 case _:
-                    self._job.take(message)
+                    self._job.receive(message)
         for message in self._wire.receive():
             received = True
             if message.get("id") == JOB_ID or "id" not in message:
-                self._job.take(message)
+                self._job.receive(message)
             else:
                 self._listener.received(message)
         if received and not self._virtual:

@@ -186,7 +186,6 @@ class Attempts:
         return part if number == value else Setting(part.key, number)
 
     def _own(self) -> dict[str, Any]:
-        """Return the settings that the variant has by itself."""
         return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
 
     async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:

@@ -33,7 +33,7 @@ from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult
 from testbed.machine.sweeps import remote, sent, worker_processes
-from testbed.machine.sweeps.points import SCRATCH, Point, Room, Take, Work
+from testbed.machine.sweeps.points import SCRATCH, OnResult, Point, Room, Work
 from testbed.machine.sweeps.sent import HostFile
 from testbed.machine.sweeps.worker_processes import run as run_remotely
 from testbed.machine.task_group import TaskGroup
@@ -108,7 +108,7 @@ class Cluster:
                 raise InputError(text, where=address, hint="Install one version of QEMU on all of them.")
         return first
 
-    async def run(self, points: Iterable[Point], take: Take, room: Room) -> None:
+    async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
         waiting = deque(points)
         running: dict[Any, Point] = {}
         while waiting or running:
@@ -123,7 +123,7 @@ class Cluster:
                     await self._prepare(address)
                     waiting.appendleft(point)
                 else:
-                    await self._take(point, *answer, take)
+                    await self._deliver(point, *answer, on_result)
 
     def _submit(self, point: Point, *, kept: bool) -> Any:
         names, request = self._names, pickle.dumps(("run", point, kept))
@@ -134,7 +134,6 @@ class Cluster:
         return self._client.submit(carry_out, pure=False)
 
     async def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
-        """Wait until at least one task has ended. Return the ended ones."""
         while True:
             with suppress(TimeoutError):
                 found = await distributed.wait(futures, return_when="FIRST_COMPLETED", timeout=LOOK_S)
@@ -153,12 +152,12 @@ class Cluster:
             raise TestbedError(str(error)) from error
         return address, read(answer, address) if answer else None
 
-    async def _take(self, point: Point, result: RunResult, packed: bytes | None, take: Take) -> None:
+    async def _deliver(self, point: Point, result: RunResult, packed: bytes | None, on_result: OnResult) -> None:
         directory = None
         if packed is not None:
             directory = self._scratch / uuid4().hex
             await asyncio.to_thread(unpack, packed, directory)
-        await take(point, result, directory)
+        await on_result(point, result, directory)
 
     async def _workers(self) -> Mapping[str, int]:
         """Return the threads of each worker, by its address. Wait for the first one."""
@@ -216,7 +215,6 @@ class Cluster:
         return answer
 
     async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on a worker, beside its tasks."""
         try:
             found = await self._client.run(function, *arguments, workers=[address])
         except OSError as error:

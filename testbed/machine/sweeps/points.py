@@ -92,7 +92,7 @@ def too_many(count: int) -> InputError:
 
 SCRATCH = ".sweep-"
 """Prefix of the directory, beside the run directories, in which a sweep runs."""
-Take = Callable[[Point, RunResult, Path | None], Awaitable[None]]
+OnResult = Callable[[Point, RunResult, Path | None], Awaitable[None]]
 """Callback for each ended run and its directory if that may stay: it is gone when the callback is done."""
 Room = Callable[[], bool]
 """Return True if the directory of one more run, if it is not as expected, may stay."""
@@ -120,7 +120,7 @@ class Engine(Protocol):
     async def identity(self) -> Identity:
         """Return the machines and the code that runs are made from."""
 
-    async def run(self, points: Iterable[Point], take: Take, room: Room) -> None:
+    async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
         """Run points side by side."""
 
 
@@ -136,7 +136,7 @@ class Here:
     async def identity(self) -> Identity:
         return await asyncio.to_thread(Identity.of, self.machine)
 
-    async def run(self, points: Iterable[Point], take: Take, room: Room) -> None:
+    async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
         waiting, numbers = iter(points), itertools.count()
 
         async def worker(scratch: Path) -> None:
@@ -144,7 +144,7 @@ class Here:
                 out = scratch / str(next(numbers))
                 out.mkdir()
                 result = await self.work.carry_out(point.variant, point.seed, self.machine, out)
-                await take(point, result, None if result.as_expected or not room() else out)
+                await on_result(point, result, None if result.as_expected or not room() else out)
                 await asyncio.to_thread(shutil.rmtree, out, ignore_errors=True)
 
         with child_processes.scratch(self.parent, SCRATCH) as scratch:

@@ -105,10 +105,10 @@ class Case:
             return "ends well"
         first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
         how = ": ".join(part for part in (job.status, job.failure) if part)
-        said = f"{first}: {how}" if first and how else first or how
+        reason = f"{first}: {how}" if first and how else first or how
         if job.late or job.ok is None:
-            return f"still runs when it is ended{f'; {said}' if said else ''}"
-        return said or "ends without success"
+            return f"still runs when it is ended{f'; {reason}' if reason else ''}"
+        return reason or "ends without success"
 
     @functools.cached_property
     def ports(self) -> Mapping[tuple[str, str], list[int]]:
@@ -177,7 +177,7 @@ class Case:
         found: dict[str, list[int]] = {}
         for (name, rank), text in self.seen.logs.items():
             if name == self.job.name:
-                for ip in dict.fromkeys(said["ip"] for said in GID.finditer(text)):
+                for ip in dict.fromkeys(match["ip"] for match in GID.finditer(text)):
                     found.setdefault(ip, []).append(rank)
         return found
 

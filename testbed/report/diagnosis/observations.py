@@ -215,7 +215,6 @@ def _interfaces(file: Path) -> list[InterfaceRow]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield number and contents of the lines of a file of JSON; none if it is not there."""
     for number, line in enumerate(file.read_bytes().splitlines() if file.is_file() else (), 1):
         try:
             yield number, json.loads(line)

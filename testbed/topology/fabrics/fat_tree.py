@@ -38,7 +38,6 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
 
 
 def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
-    """Make the switches and hosts of a pod; return the aggregation switches."""
     names = [f"pod{pod}-agg{number}" for number in range(1, half + 1)]
     fabric.section(span(names))
     aggs = fabric.add("switch", names)

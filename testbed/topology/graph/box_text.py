@@ -80,7 +80,6 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
 
 
 def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
-    """Yield the names in columns, to be read downwards."""
     columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
     rows = -(-len(nodes) // columns)
     across = max(text_width(node.name, SMALL) for node in nodes) + 10

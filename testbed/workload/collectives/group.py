@@ -14,7 +14,7 @@ from testbed.lab import HostInterface
 from testbed.protocol.events import COLLECTIVE
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
-from testbed.workload.collectives.algorithms import Shape, Step, between, sent, steps_of
+from testbed.workload.collectives.algorithms import Shape, Step, between, steps_of, volume
 from testbed.workload.collectives.engine import CollectiveError, Combine, Engine, Rank
 from testbed.workload.collectives.lanes import SLOTS, Lane, Memory, QueuePair
 from testbed.workload.collectives.results import CollectiveResult, Progress
@@ -243,7 +243,7 @@ class Group:
             devices=devices,
         )
         context.emit(data, "", text)
-        return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
+        return Progress(elapsed, finished, [volume(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:
         """Open and connect the missing queue pairs of these steps, in the order of the ranks."""

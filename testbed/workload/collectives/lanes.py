@@ -102,7 +102,7 @@ class QueuePair(Lane):
         self._credits -= 1
         return False
 
-    def take(self, completion: Completion) -> None:
+    def complete(self, completion: Completion) -> None:
         """Record the end of a send or of a receive."""
         if completion.wr_id in self._sends:
             self._free.append(self._sends.pop(completion.wr_id))

@@ -209,7 +209,7 @@ def run_program() -> int:
         status = 0
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if status == 0 and mpi_says("MPI_Initialized") and not mpi_says("MPI_Finalized"):
+    if status == 0 and query_mpi("MPI_Initialized") and not query_mpi("MPI_Finalized"):
         mpi().MPI_Finalize()
     return status
 
@@ -218,7 +218,7 @@ def mpi() -> ctypes.CDLL:
     return ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
 
 
-def mpi_says(question: str) -> bool:
+def query_mpi(question: str) -> bool:
     answer = ctypes.c_int()
     getattr(mpi(), question)(ctypes.byref(answer))
     return bool(answer.value)

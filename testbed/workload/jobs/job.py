@@ -272,7 +272,6 @@ class Job:
         self._kill(lambda: [pid for pid in self._processes_left() if _network_of(pid) == network])
 
     def _kill(self, left: Callable[[], list[str]]) -> None:
-        """Kill processes until there are none."""
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
 
@@ -283,7 +282,6 @@ class Job:
         return not left
 
     def _alive(self) -> set[int]:
-        """Return the numbers of the ranks that have a process."""
         found = set()
         for pid in self._processes_left():
             with contextlib.suppress(OSError):
@@ -305,15 +303,15 @@ class Job:
         statuses = [process.status or 0 for process in self._processes]
         if not any(statuses) and not self._blame(self):  # mpirun that lost a daemon ends with 0
             return None
-        said = [(rank, self.output(rank.number)) for rank in self.ranks]
+        outputs = [(rank, self.output(rank.number)) for rank in self.ranks]
         for find in completion_in, unreached_in:
-            for rank, text in said:
+            for rank, text in outputs:
                 if found := find(text):
                     return Failure(rank, *found)
         if blamed := self._blame(self):
             rank, ending = blamed
             return Failure(rank, "", exception_in(self.output(rank.number)) or ending)
-        for rank, text in said:
+        for rank, text in outputs:
             if raised := exception_in(text):
                 return Failure(rank, "", raised)
         last = [line for line in self.launcher_output().splitlines() if line.strip()]
@@ -323,7 +321,6 @@ class Job:
 
 
 def _network_of(pid: str) -> int | None:
-    """Return the inode of a process's network namespace; None if the process is gone."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:

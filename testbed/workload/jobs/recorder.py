@@ -97,7 +97,6 @@ def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Seque
 
 
 def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield the name and the ranks of each communicator."""
     seen: Counter[str] = Counter()
     for number in range(count):
         size, _, *members = GROUP.unpack_from(data, HEAD.size + number * GROUP.size)

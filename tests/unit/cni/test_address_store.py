@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def take(store: Store, holder: Holder, policy: Policy = "lowest-free", cool_down_s: float = 0) -> int:
     """The last byte of the address."""
-    (lease,) = store.take(holder, [["p"]], policy, cool_down_s)
+    (lease,) = store.allocate(holder, [["p"]], policy, cool_down_s)
     return lease.address.packed[-1]
 
 
@@ -85,16 +85,16 @@ def test_the_same_holder_gets_the_same_again(store: Store) -> None:
 
 def test_an_address_of_each_family_or_none(store: Store) -> None:
     store.put(pools.make("six", "fd00::/64", ["fd00::1"]))
-    leases = store.take(pod(1), [["p"], ["six"]], "lowest-free")
+    leases = store.allocate(pod(1), [["p"], ["six"]], "lowest-free")
     assert [str(lease.address) for lease in leases] == ["10.0.10.1", "fd00::1"]
     with pytest.raises(ExhaustedError, match="no address is free in six"):
-        store.take(pod(2), [["p"], ["six"]], "lowest-free")
+        store.allocate(pod(2), [["p"], ["six"]], "lowest-free")
     assert store.held_by(pod(2)) == []
 
 
 def test_the_next_pool_is_taken_when_one_is_used_up(store: Store) -> None:
     fill(store, "q", net=20)
-    given = [store.take(pod(n), [["p", "q"]], "lowest-free")[0] for n in range(5)]
+    given = [store.allocate(pod(n), [["p", "q"]], "lowest-free")[0] for n in range(5)]
     assert [lease.pool for lease in given] == ["p"] * 4 + ["q"]
 
 

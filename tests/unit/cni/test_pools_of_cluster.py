@@ -51,7 +51,7 @@ def test_a_range_moves_between_pools_in_either_direction(cluster):
 def test_a_pool_that_is_deleted_leaves_its_addresses_to_others(cluster):
     cluster.free(pool("a", "10.0.10.1-10.0.10.4"))
     holder = Holder("rdma", "c1", "eth0")
-    cluster.addresses.take(holder, [["a"]], "lowest-free")
+    cluster.addresses.allocate(holder, [["a"]], "lowest-free")
     cluster.objects.delete("SpiderIPPool", "a")
     assert cluster.free() == {}
     assert cluster.free(pool("b", "10.0.10.1-10.0.10.4")) == {"b": 3}

@@ -35,7 +35,7 @@ class Cluster:
         return [f"{one.lease.holder.pod}: {one.reason}" for one in found]
 
     def add(self, holder: Holder = WEB, fixed: bool = False) -> int:
-        (lease,) = self.addresses.take(holder, [["p"]], "lowest-free", fixed=fixed)
+        (lease,) = self.addresses.allocate(holder, [["p"]], "lowest-free", fixed=fixed)
         return lease.address.packed[-1]
 
 

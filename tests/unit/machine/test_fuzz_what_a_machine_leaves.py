@@ -189,7 +189,7 @@ def follow(line: bytes, out: Path) -> None:
     """What becomes of a line of progress. MachineError if it is no event."""
     progress = runs.Shown(VARIANT_RUN, out, Drawing())
     try:
-        of_job("outcome.json", progress.listen).take(messages.load(line))
+        of_job("outcome.json", progress.listen).receive(messages.load(line))
     finally:
         progress.keep()
         for event in event_reader.read(out / EVENTS):
@@ -206,7 +206,7 @@ def follow(line: bytes, out: Path) -> None:
 def follow_tests(line: bytes, out: Path) -> None:
     """The same of a line of pytest's."""
     recorder = pytests.SessionRecorder(out, shown_as_is)
-    of_job("outcome.json", recorder.listen).take(messages.load(line))
+    of_job("outcome.json", recorder.listen).receive(messages.load(line))
     recorder.cut_short()
     recorder.deliver(["x"])
     junit.write_session(
@@ -244,7 +244,7 @@ def take(name: str, data: bytes) -> None:
     """Does with an answer what the commands do with it."""
     job = of_job(name)
     kind = b"error" if name == "refusal.json" else b"response"
-    job.take(messages.load(b'{"id": 0, "' + kind + b'": ' + data + b"}"))
+    job.receive(messages.load(b'{"id": 0, "' + kind + b'": ' + data + b"}"))
     answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":

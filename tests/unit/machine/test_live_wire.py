@@ -37,16 +37,16 @@ class Both:
     def __init__(self, bundle, outcome):
         self.host = outside.Wire(bundle, outcome)
         self.guest = inside.Wire(Map(bundle.map), Map(outcome.map), virtual=False)
-        self.guest._wait_for_room = self.take
+        self.guest._wait_for_room = self.drain
         self.came = {"in": [], "out": []}
 
-    def take(self):
+    def drain(self):
         """The host takes what is there."""
         self.came["out"] += self.host.receive()
         self.host.acknowledge()
 
     def settle(self):
-        self.take()
+        self.drain()
         while self.host.waiting:
             self.came["in"] += self.guest.receive()
             self.host.push()

@@ -73,13 +73,13 @@ class FakeMachine:
         [request] = job.requests
         assert isinstance(request, Variant)
         try:
-            job.take({"id": 0, "report": self.record})
+            job.receive({"id": 0, "report": self.record})
             await asyncio.sleep(self.pauses.get(request.variant, 0.001))
             ending = self.endings.get(request.variant, {"response": outcome(request.variant)})
             if isinstance(ending, Exception):
                 raise ending
             if ending:
-                job.take({"id": 0, **ending})
+                job.receive({"id": 0, **ending})
             return 0.25
         finally:
             self.at_once -= 1
@@ -223,7 +223,7 @@ class Shows:
 
     async def run(self, job: Job[Any], out: Path) -> float:
         for line in self.lines:
-            job.take({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
+            job.receive({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
         for name, data in self.files.items():
             (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_bytes(data.encode() if isinstance(data, str) else data)

@@ -56,7 +56,7 @@ def link_flap(case: Case) -> Finding | None:
         ranks, name = ranks_at(case, down.node, down.interface), link_name(case, down.node, down.interface)
         seconds = (down.until - down.since) / 1e9
         lasted = f"the link {name} was down for {seconds:.1f} s, and up again after the last retry"
-        said = f"{case.ranks(ranks)} stalled first: {lasted}" if ranks else lasted
+        text = f"{case.ranks(ranks)} stalled first: {lasted}" if ranks else lasted
         facts = evidence(
             (down.since, f"{down.node}: {down.why}"),
             (down.until, f"{down.node}: {down.interface} is up again"),
@@ -64,7 +64,7 @@ def link_flap(case: Case) -> Finding | None:
             hits(case),
             retries(case),
         )
-        return Finding("link-flap", down.since, said, ranks, name, evidence=facts)
+        return Finding("link-flap", down.since, text, ranks, name, evidence=facts)
     return None
 
 

@@ -33,11 +33,11 @@ def rank_died(case: Case) -> Finding | None:
 def wrong_gid(case: Case) -> Finding | None:
     """Find a rank that cannot use its RDMA device, which is there, or whose GID there is link-local."""
     for rank, (host, device) in enumerate(zip(case.job.hosts, case.job.devices, strict=False)):
-        said = NO_GID.search(case.log(rank))
-        if said and (host, device) in case.seen.devices:
-            which = f"the GID {said['gid']} is link-local" if said["gid"] else "there is none at the index it was given"
+        line = NO_GID.search(case.log(rank))
+        if line and (host, device) in case.seen.devices:
+            which = f"the GID {line['gid']} is link-local" if line["gid"] else "there is none at the index it was given"
             text = f"{case.rank(rank)} has a wrong GID index for {device}: {which}"
-            facts = [(case.job.ended, f"{case.rank(rank)}: {said[0]}")]
+            facts = [(case.job.ended, f"{case.rank(rank)}: {line[0]}")]
             return Finding("wrong-gid", case.job.began, text, [rank], own_link(case, rank), evidence=facts)
     return None
 
