@@ -22,29 +22,7 @@ from testbed.protocol import Observed
 
 APPLICATION = 0x54425357
 """`TBSW` in the file's header, where SQLite keeps the application's ID."""
-SCHEMA = f"""
-CREATE TABLE sweep (scenario TEXT NOT NULL, made_from TEXT NOT NULL);
-CREATE TABLE runs (
-    variant TEXT NOT NULL,
-    settings TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    parameters TEXT,
-    expected TEXT NOT NULL,
-    observed TEXT,
-    verdict TEXT NOT NULL,
-    failures TEXT NOT NULL,
-    evidence TEXT NOT NULL,
-    trace TEXT NOT NULL,
-    virtual_s REAL NOT NULL,
-    wall_s REAL NOT NULL,
-    directory TEXT,
-    image TEXT,
-    code TEXT NOT NULL,
-    qemu TEXT,
-    PRIMARY KEY (variant, settings, seed)
-) WITHOUT ROWID;
-PRAGMA application_id = {APPLICATION};
-"""
+SCHEMA = Path(__file__).with_suffix(".sql")
 INSERT = f"INSERT INTO runs VALUES ({', '.join('?' * 16)})"  # noqa: S608
 ANOTHER = "Name another file with --results, or remove this one to begin anew."
 
@@ -86,7 +64,7 @@ class Results:
         if not self._database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
             made_from = json.dumps(asdict(self._origin))
             with self._database:
-                self._database.executescript(f"BEGIN;{SCHEMA}")
+                self._database.executescript(f"BEGIN;{SCHEMA.read_text()}PRAGMA application_id = {APPLICATION};")
                 self._database.execute("INSERT INTO sweep VALUES (?, ?)", (scenario, made_from))
             return
         if self._database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
