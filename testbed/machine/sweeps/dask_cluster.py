@@ -32,9 +32,9 @@ from testbed.machine import cache, child_processes
 from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult
-from testbed.machine.sweeps import remote, sent, worker_processes
+from testbed.machine.sweeps import cluster_files, remote, worker_processes
+from testbed.machine.sweeps.cluster_files import HostFile
 from testbed.machine.sweeps.points import SCRATCH, OnResult, Point, Room, Work
-from testbed.machine.sweeps.sent import HostFile
 from testbed.machine.sweeps.worker_processes import run as run_remotely
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import messages
@@ -88,7 +88,7 @@ class Cluster:
         self._image = image
         self._scratch = scratch
         self._log = log
-        self._code, self._work = sent.code(), sent.work(work)
+        self._code, self._work = cluster_files.code(), cluster_files.work(work)
         self._names = self._code.name, self._work.name, image.digest
         self._preparing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._exporting = asyncio.Lock()
