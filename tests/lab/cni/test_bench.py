@@ -12,7 +12,7 @@ def context(directory: Path) -> Context:
 
 def test_both_plugins_serve_as_many_pods_as_there_are_addresses_twice(tmp_path: Path) -> None:
     asked = IpamBench(ipam=["host-local", "ippool"], apps=2, replicas=4, nodes=2, spare=[0], at_once=4)
-    rows = benchmarks.measure_pods(asked, context(tmp_path))
+    rows = benchmarks.measure_ipam(asked, context(tmp_path))
     assert [(row["ipam"], row["pods"], row["addresses"]) for row in rows] == [("host-local", 8, 8), ("ippool", 8, 8)]
     for row in rows:
         assert (row["conflicts"], row["waste"], row["leaks"]) == (0, 0, 0)
@@ -21,7 +21,7 @@ def test_both_plugins_serve_as_many_pods_as_there_are_addresses_twice(tmp_path: 
 
 def test_pods_without_an_address_are_waste(tmp_path: Path) -> None:
     asked = IpamBench(ipam=["ippool"], apps=1, replicas=4, nodes=2, spare=[-1], at_once=4)
-    (row,) = benchmarks.measure_pods(asked, context(tmp_path))
+    (row,) = benchmarks.measure_ipam(asked, context(tmp_path))
     assert (row["waste"], row["conflicts"], row["leaks"]) == (2, 0, 0)  # of each wave one
 
 
