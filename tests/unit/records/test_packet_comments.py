@@ -217,7 +217,7 @@ def test_what_a_frame_costs_has_a_bound_whatever_events_there_are(
     written: Written, monkeypatch: pytest.MonkeyPatch, apart: int, looks: int
 ) -> None:
     taken = []
-    monkeypatch.setattr(Wanted, "take", lambda *arguments: taken.append(arguments))
+    monkeypatch.setattr(Wanted, "match", lambda *arguments: taken.append(arguments))
     written([learned(MS + number * apart) for number in range(1000)], leaf_e2=[(MS, REQUEST)])
     assert len(taken) == looks
 
