@@ -13,8 +13,6 @@ Exceptions that testbed raises on purpose::
 A message has three parts: the problem, its place, and what to do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Files of the first stage (snapshot.BASE) import no others, so an edit elsewhere does not change its snapshot.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys
@@ -20,13 +18,13 @@ from testbed.protocol import requests
 WARM = (
     "http.client",
     "xml.etree.ElementTree",
-    "testbed.cni.ipam.catalogue",
+    "testbed.cni.ipam.known_pools",
     "testbed.cni.ipam.reclaim",
     "testbed.cni.objects.controllers",
     "testbed.cni.objects.inject",
     "testbed.cni.spec.selection",
     "testbed.kernel.children",
-    "testbed.kernel.hardware",
+    "testbed.kernel.borrowed_nics",
     "testbed.kernel.links",
     "testbed.kernel.own_devices",
     "testbed.kernel.policy_routing",

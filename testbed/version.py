@@ -1,7 +1,5 @@
 """The version of testbed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

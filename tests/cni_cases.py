@@ -3,8 +3,6 @@
 Each begins with something valid and is changed in up to three places, so that it gets past the first check.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Images of containers for tests, made without Docker and without a registry."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

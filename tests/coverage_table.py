@@ -1,7 +1,5 @@
 """How much of each package the unit tests run, as `make check` prints it. docs/testing.md says what the gaps are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

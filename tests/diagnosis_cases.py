@@ -65,10 +65,7 @@ EXPECTED = {
         "patient": HEALTHY,
         "readiness-gate": HEALTHY,
     },
-    "mtu-mismatch-rank": {
-        "as-is": ("mtu-mismatch", [3], "leaf:e3 - n3:eth1"),
-        "port-mtu": HEALTHY,
-    },
+    "mtu-mismatch-rank": {"as-is": ("mtu-mismatch", [3], "leaf:e3 - n3:eth1"), "port-mtu": HEALTHY},
     "wrong-gid-rank": {
         "empty-place": ("wrong-gid", [2], "leaf:e2 - n2:eth1"),
         "link-local": ("wrong-gid", [2], "leaf:e2 - n2:eth1"),

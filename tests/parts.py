@@ -6,8 +6,6 @@ CPU seconds are those of all processes that a part started, also of those that o
 labs that live do. They say more than minutes on a machine that others use, too. The first part that fails is the last.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shlex

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from training import JOB_S, PROGRAM, RATE, first_step, lose_power, parameters, saved_steps, start
 
 from testbed import Field, Parameters, Run, Scenario, Variant

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from typing import Literal
 

@@ -103,10 +103,7 @@ class Oversubscription(Scenario[Settings]):
         def label(low: int, high: int, _: int) -> int:
             return routes[(low, high) if (low, high) in routes else (high, low)][0]
 
-        with (
-            run.step(f"{p.collective} over {p.ratio}"),
-            Group(nics, Attributes(timeout=20), flow_label=label) as group,
-        ):
+        with run.step(f"{p.collective} over {p.ratio}"), Group(nics, Attributes(timeout=20), flow_label=label) as group:
             collective = group.alltoall if p.collective == "alltoall" else group.allreduce
             collective([array[:RANKS] for array in arrays])  # a small one, for which switches ask for MACs
             traffic = LinkTraffic(links)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Literal
 
 from training import JOB_S, first_step, lose_power, parameters, saved_steps, start

@@ -1,7 +1,5 @@
 """`testbed cni`: try out a conflist, as cnitool does on a node."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

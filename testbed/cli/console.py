@@ -4,8 +4,6 @@ On a terminal each running variant has a few live lines; when only one variant r
 log has the steps, the observations of users, unexpected results and the verdicts, one plain line each.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -127,9 +125,12 @@ class Running:
     def render(self, lines: int) -> Group:
         wall = duration(round(time.monotonic() - self.started))
         head = Text.assemble(
-            ("▸ ", "cyan"), (self.name, "bold cyan"), (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
-            no_wrap=True, overflow="ellipsis",
-        )  # fmt: skip
+            ("▸ ", "cyan"),
+            (self.name, "bold cyan"),
+            (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
         return Group(head, *(map(event_line, self.tail[-lines:]) if lines else ()))
 
 

@@ -1,7 +1,5 @@
 """`testbed doctor`: the parts of testbed that work on this host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict

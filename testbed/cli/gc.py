@@ -1,7 +1,5 @@
 """`testbed gc`: remains of killed runs on this kernel."""
 
-from __future__ import annotations
-
 import json
 
 import click

@@ -1,7 +1,5 @@
 """Signals that end the command: one way out for all of them, in any state, and no traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

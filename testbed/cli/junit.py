@@ -4,8 +4,6 @@ suite for a session of pytest with a case for each test.
 The format is that of https://github.com/testmoapp/junitxml, which has properties of test cases as pytest writes them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +20,11 @@ from testbed.protocol import Clock
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
 OUTCOMES: Mapping[str, Literal["failure", "error", "skipped"]] = {
-    "failed": "failure", "error": "error", "skipped": "skipped", "xfailed": "skipped",
-}  # fmt: skip
+    "failed": "failure",
+    "error": "error",
+    "skipped": "skipped",
+    "xfailed": "skipped",
+}
 """Elements for the outcomes of tests; no element means passed."""
 
 
@@ -83,19 +84,20 @@ def write_session(
 
 
 def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
-    return {
-        "seed": seed, "clock": clock, "machine": identity.machine, "image": identity.image, "qemu": identity.qemu,
-        "testbed": identity.testbed, "code": identity.code,
-    }  # fmt: skip
+    made_from = {name: getattr(identity, name) for name in ("machine", "image", "qemu", "testbed", "code")}
+    return {"seed": seed, "clock": clock, **made_from}
 
 
 def _of_variant(scenario: str, variant: VariantResult) -> Case:
     """Make the case of a variant; one without an observation is an error."""
     evidence = {f"evidence.{name}": value for name, value in variant.evidence.items()}
     properties = {
-        "trace": variant.trace, "virtual_s": variant.virtual_s, "expected": variant.expected,
-        "observed": variant.observed, **evidence,
-    }  # fmt: skip
+        "trace": variant.trace,
+        "virtual_s": variant.virtual_s,
+        "expected": variant.expected,
+        "observed": variant.observed,
+        **evidence,
+    }
     if variant.as_expected:
         return Case(scenario, variant.name, variant.wall_s, properties)
     message = (variant.failures[0] if variant.failures else "it is not as expected").partition("\n")[0]
@@ -143,9 +145,12 @@ def _counts(cases: Iterable[Case]) -> dict[str, str]:
     found = list(cases)
     outcomes = [case.outcome for case in found]
     return {
-        "tests": str(len(found)), "failures": str(outcomes.count("failure")), "errors": str(outcomes.count("error")),
-        "skipped": str(outcomes.count("skipped")), "time": f"{sum(case.wall_s for case in found):.3f}",
-    }  # fmt: skip
+        "tests": str(len(found)),
+        "failures": str(outcomes.count("failure")),
+        "errors": str(outcomes.count("error")),
+        "skipped": str(outcomes.count("skipped")),
+        "time": f"{sum(case.wall_s for case in found):.3f}",
+    }
 
 
 def _add(parent: ElementTree.Element, tag: str, /, **attributes: str) -> ElementTree.Element:

@@ -1,7 +1,5 @@
 """`testbed metrics`: files for Prometheus and Grafana."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import click

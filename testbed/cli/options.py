@@ -1,7 +1,5 @@
 """Options that several commands have, and the machine that they choose."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os
@@ -51,19 +49,29 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def called(*, seed: int, clock: Clock | None, machine_name: str, out: Path, **others: Any) -> Any:
         return command(on=MachineOptions(seed, clock, machine_name, out), **others)
 
-    for option in reversed((
-        click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the guest."
-        ),
-        click.option(
-            "--clock", type=click.Choice(["virtual", "real"]), help="Default: virtual; real on the local machine."
-        ),
-        click.option(
-            "--machine", "machine_name", type=click.Choice(["auto", "vm", "local"]), default="auto", show_default=True,
-            help="A micro-VM, or this very kernel; auto is vm.",
-        ),
-        out_option,
-    )):  # fmt: skip
+    for option in reversed(
+        (
+            click.option(
+                "--seed",
+                type=click.IntRange(0),
+                default=1,
+                show_default=True,
+                help="Seed of all randomness in the guest.",
+            ),
+            click.option(
+                "--clock", type=click.Choice(["virtual", "real"]), help="Default: virtual; real on the local machine."
+            ),
+            click.option(
+                "--machine",
+                "machine_name",
+                type=click.Choice(["auto", "vm", "local"]),
+                default="auto",
+                show_default=True,
+                help="A micro-VM, or this very kernel; auto is vm.",
+            ),
+            out_option,
+        )
+    ):
         called = option(called)
     return called
 

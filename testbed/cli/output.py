@@ -1,7 +1,5 @@
 """Results of commands: the option for JSON, texts that are printed or written to a file, notes on topology files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any

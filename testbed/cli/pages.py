@@ -1,7 +1,5 @@
 """Report page of a run or a lab."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 
@@ -18,7 +16,7 @@ def load() -> None:
 def write_report(directory: Path) -> Path:
     """Write the report of a run or of a lab into its directory. Return its path."""
     from testbed.report import write
-    from testbed.report.model import read_run
+    from testbed.report.run_model import read_run
 
     write([read_run(directory)], questions.draw_plan, directory / REPORT)
     return directory / REPORT

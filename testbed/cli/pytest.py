@@ -1,7 +1,5 @@
 """`testbed pytest`: a user's own tests inside a machine."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os
@@ -40,7 +38,7 @@ SECONDS = click.FloatRange(0, min_open=True)
     lab is taken down, and the next one runs; @pytest.mark.limit(SECONDS) replaces --test-limit for a test. The limit of
     the session ends the test that runs then and starts no other.
 
-    Exit status: 0 all passed, 1 not, 2 wrong usage or no tests, 3 this machine cannot run them.""",
+    Exit status: 0 all passed, 1 not, 2 wrong usage or no tests, 3 this machine cannot run them."""
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
@@ -80,9 +78,14 @@ def pytest(
     finally:
         if junit:
             reports.write_session(
-                pytests.ended(directory), broken, seed=on.seed, clock=machine.clock, made_from=Identity.of(machine),
-                out=directory, file=junit,
-            )  # fmt: skip
+                pytests.ended(directory),
+                broken,
+                seed=on.seed,
+                clock=machine.clock,
+                made_from=Identity.of(machine),
+                out=directory,
+                file=junit,
+            )
     log(f"text, tests and files: {directory}")
     if any(directory.glob(f"tmp/*/{EPOCH}")):
         log(report_line(directory))

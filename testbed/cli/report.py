@@ -1,7 +1,5 @@
 """`testbed report` and `testbed compare`: pages made from run directories."""
 
-from __future__ import annotations
-
 import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +14,7 @@ from testbed.machine import questions
 from testbed.protocol import REPORT, RESULT
 from testbed.report import write
 from testbed.report.index import has_runs, write_index
-from testbed.report.model import Run, read_run
+from testbed.report.run_model import Run, read_run
 
 COMPARISON = "compare.html"
 
@@ -25,9 +23,12 @@ open_option = click.option("--open", "shown", is_flag=True, help="Show it in the
 
 def output_option(default: str) -> Callable[[Any], Any]:
     return click.option(
-        "-o", "output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        "-o",
+        "output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
         help=f"Write to this file. Default: {default}.",
-    )  # fmt: skip
+    )
 
 
 @click.command(

@@ -1,7 +1,5 @@
 """The plugins of the distribution: the directories they are in, and the versions of CNI that each supports."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

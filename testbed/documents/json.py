@@ -1,7 +1,5 @@
 """JSON text as plain values, each with its place. Only standard JSON: no NaN, no comments."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

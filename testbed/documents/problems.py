@@ -1,7 +1,5 @@
 """Problems of a document, collected so that a person fixes a file once and not five times."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pydantic_core import ErrorDetails

@@ -7,8 +7,6 @@ strings, as editors see them), with decimal numbers only. Anchors, aliases and m
 users know them; tags do not, except `!!str`, `!!map` and `!!seq`. A text may have several documents.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -221,7 +219,6 @@ def _mark(mark: Any) -> Mark:
 
 
 def _plain(text: str) -> str | int | float | bool | None:
-    """Return the value of a scalar without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is expected.

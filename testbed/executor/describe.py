@@ -3,8 +3,6 @@
 A scenario is the user's code, so each has a process of its own (`Request.apart`).
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import cast

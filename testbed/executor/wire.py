@@ -7,8 +7,6 @@ has written. On the virtual clock the host must not choose when something reache
 when it is idle or has no room to write. Then the host reads and writes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

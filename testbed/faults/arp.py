@@ -1,7 +1,5 @@
 """ARP, and neighbour discovery where addresses are IPv6: packets lost, forged, too many, answered by the wrong one."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import ExitStack
 from ipaddress import IPv4Address, ip_interface, ip_network

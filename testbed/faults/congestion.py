@@ -5,8 +5,6 @@ The packets of a flow are known by its addresses and its UDP source port, which 
 them is fed by the lab's timers, so it goes on while the scenario waits for something.
 """
 
-from __future__ import annotations
-
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ A fault on packets counts them: without any it had no effect. It does not report
 whoever injects it measures them.
 """
 
-from __future__ import annotations
-
 import inspect
 import time
 from abc import ABC, abstractmethod
@@ -27,9 +25,7 @@ End = Annotated[
     str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
 ]
 What = Literal["injected", "recovered", "lost"]
-KINDS_OF_EVENTS = {
-    "injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST,
-}  # fmt: skip
+KINDS_OF_EVENTS = {"injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST}
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -228,7 +224,6 @@ def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a parameter's value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, tuple)):

@@ -1,7 +1,5 @@
 """Hosts: wrong configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from ipaddress import IPv4Interface, IPv4Network

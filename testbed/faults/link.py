@@ -1,7 +1,5 @@
 """Links: down, flapping, slow, lossy."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Annotated, Any, ClassVar, Literal, Self
 

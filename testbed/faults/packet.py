@@ -4,8 +4,6 @@ Exact packets, chosen as testers with programmable switches do: the n-th, a PSN,
 The ICRC stays valid for what it does not cover (MAC, ToS, TTL).
 """
 
-from __future__ import annotations
-
 import zlib
 from contextlib import ExitStack
 from typing import Annotated, ClassVar, Literal, Self
@@ -98,7 +96,6 @@ class ExactPacket(Rule):
 
     @property
     def _mark(self) -> int:
-        """Return a mark unique to this fault."""
         return zlib.crc32(str(self).encode()) or 1
 
     def _prepare_delay(self, port: Interface, hooks: tuple[Hook, ...], undo: ExitStack) -> None:

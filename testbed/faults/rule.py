@@ -4,8 +4,6 @@ Faults that are an nftables rule in a switch's bridge: it selects packets, count
 Packets from a host are handled where they enter the switch, packets from a switch where they leave it.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -54,7 +52,6 @@ class Rule(Fault):
         return sum(self._counters(lab))
 
     def _counters(self, lab: Lab) -> list[int]:
-        """Return the packets that each of its rules has selected."""
         port, hooks = self.place(lab)
         chains = [self._chain(hook) for hook in hooks]
         rules = [item["rule"] for item in _nft(port.node, f"list ruleset {FAMILY}") if "rule" in item]
@@ -73,11 +70,9 @@ class Rule(Fault):
         return sender.peer, ("prerouting",)
 
     def _chain(self, hook: Hook) -> str:
-        """Return the name of the hook's chain, unique to this fault."""
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
 
 
 def _nft(node: Namespace, commands: str) -> list[dict[str, Any]]:
-    """Run nftables commands in the node's namespace; return the objects that they list."""
     with node.entered():
         return nftables.run(commands)

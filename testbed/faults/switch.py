@@ -1,7 +1,5 @@
 """Switches: a CPU that is slow or out, tables that are too small, entries that are wrong or lost."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Annotated, Any, ClassVar
 
@@ -163,7 +161,6 @@ class ArpEntryCorrupt(_SwitchFault):
         switch.kernel.set_neighbour(entry.index, self.ip, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
-        """Write the entry that the control plane has now, if there is one."""
         if right := switch.neighbour(self.ip):
             switch.kernel.set_neighbour(index, self.ip, right)
 

@@ -1,7 +1,5 @@
 """BPF objects, loaded and attached by this machine's libbpf. Attachments end with the process."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

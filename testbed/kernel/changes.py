@@ -11,8 +11,6 @@ nothing happens. So a wait sleeps until something changes:
 Counters (of interfaces, RDMA devices, qdiscs) change without notification.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct
@@ -65,7 +63,7 @@ class Changes:
         """Return whether a change is pending."""
         return readable(self.watched, 0)
 
-    def take(self) -> None:
+    def drain(self) -> None:
         """Consume pending changes, so that only a new one wakes again. The end of a program wakes once."""
         for _ in self._kernels.news():  # overflow loses nothing: a condition reads the state
             pass

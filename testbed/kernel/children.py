@@ -1,7 +1,5 @@
 """Forked children that never return into their parent's code."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -11,8 +11,6 @@ On nodes whose addresses are not planned (`enable_node`) the kernel makes link-l
 are used at once too, as is an address that a program adds there.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv6Interface
 
 from testbed.kernel import nftables, sysctl

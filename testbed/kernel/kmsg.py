@@ -1,7 +1,5 @@
 """The kernel's log, one record per read, with a count of lost ones. Source: Documentation/ABI/testing/dev-kmsg."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mounts, and mount namespaces for programs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ All requests of testbed to rtnetlink and RDMA netlink use it. pyroute2 has no cl
 codec costs an emulated processor more than a millisecond per message, which dominates the time to build a lab.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -120,7 +118,6 @@ class Netlink:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (type, flags, body)."""
     offset = 0
     while offset < len(data):
         length, kind, flags, *_ = _HEADER.unpack_from(data, offset)

@@ -6,8 +6,6 @@ environment on a user's machine does not have it; it depends on python3-jsonsche
 a netlink socket of one namespace, until it is collected, while a lab needs one for each command.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

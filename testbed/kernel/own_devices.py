@@ -13,8 +13,6 @@ any container, but not their files: a container gets only those it is given. A p
 The kernel's netlink (`rdma link`) still lists all devices in shared mode.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

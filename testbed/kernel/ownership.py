@@ -8,8 +8,6 @@ Marks: a network namespace has one in the alias of its `lo`, for all in it. A pr
 and settings have no place for a mark; they are in the record.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

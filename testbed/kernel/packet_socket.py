@@ -1,7 +1,5 @@
 """Frames of one EtherType from all interfaces of a namespace, by a packet socket: packet(7)."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import socket

@@ -4,8 +4,6 @@ Policy routing: routes of any table, and rules that select a table by source add
 Source: include/uapi/linux/rtnetlink.h, fib_rules.h.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

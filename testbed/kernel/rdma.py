@@ -3,8 +3,6 @@
 Source: include/uapi/rdma/rdma_netlink.h. pyroute2 has no client for this family.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

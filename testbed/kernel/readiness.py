@@ -1,8 +1,6 @@
 """Wait for readable files by ppoll(2): Python's select takes only descriptors below 1024, which a lab of hundreds of
 nodes exceeds, and its poll counts whole milliseconds."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

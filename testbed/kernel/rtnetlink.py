@@ -4,8 +4,6 @@ rtnetlink: addresses, neighbours, routes and rules; `Links` has the interfaces.
 Source: include/uapi/linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -184,7 +182,6 @@ class Rtnetlink(Links):
             pass
 
     def _delete(self, kind: int, body: bytes) -> bool:
-        """Delete something; return False if it was not there."""
         try:
             self.request(kind, body)
         except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,5 @@
 """Functions of the C library that Python lacks, or has only since 3.12 (setns, unshare)."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """Sysctls of the calling thread's network namespace and of the machine, by path."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

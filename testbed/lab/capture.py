@@ -1,7 +1,5 @@
 """Packet captures by tcpdump that lose nothing at either end."""
 
-from __future__ import annotations
-
 import re
 import signal
 import struct

@@ -1,7 +1,5 @@
 """The few things that all parts of a lab share, so that none of them has to know the lab itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol

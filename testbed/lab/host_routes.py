@@ -4,8 +4,6 @@ A host's routes with a gateway, which the kernel forgets when their NIC is set d
 With several next hops IPv4 keeps those behind a NIC that is down and marks them dead; IPv6 forgets them one by one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The leak check: a lab's, pod's or plugin's leftovers, by inventories made before and after."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Settings that have several changes at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

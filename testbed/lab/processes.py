@@ -1,7 +1,5 @@
 """Processes in namespaces, with all their output kept."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

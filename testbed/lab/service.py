@@ -1,7 +1,5 @@
 """A stable address for something that moves: a Service of Kubernetes, as a node has it."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 from testbed.errors import InputError

@@ -1,7 +1,5 @@
 """Container images in the cache, for nodes that are containers: each under the hash of its image and its name."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The user's files, read to be sent to a machine. An unreadable file is an input error."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Jobs for machines: requests that are sent together, and the messages that come back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -67,7 +65,7 @@ class Job(Generic[R]):
             **limits,
         }
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Receive a message of the machine. MachineError if it is invalid."""
         match message:
             case {"id": int(number), "report": dict(record)} if number in range(len(self.requests)):

@@ -1,7 +1,5 @@
 """Detection of working KVM. /dev/kvm may exist and QEMU still abort or the guest hang: only a boot shows it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import secrets
@@ -10,8 +8,8 @@ from pathlib import Path
 
 from testbed.errors import MachineError
 from testbed.machine import cache, qemu, snapshot
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.qemu import Flavour, Ram
 from testbed.protocol import Clock
 

@@ -1,8 +1,6 @@
 """Making of snapshots. The machine that makes one continues as the first that begins from it: after an edit of the code
 a run costs what importing the edited code does, and its trace equals that of any other run."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import ChainMap
@@ -12,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.errors import MachineError, TestbedError
-from testbed.machine import cache, processes, qemu, snapshot
+from testbed.machine import cache, child_processes, qemu, snapshot
 from testbed.machine import image as images
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.ram import PAGE, Ram
@@ -56,7 +54,6 @@ def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]
 
 
 async def _end_ahead() -> None:
-    """End the machines that nobody has used."""
     while _ahead:
         _, task = _ahead.popitem()
         task.cancel()
@@ -195,7 +192,7 @@ async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> d
         async with Opened(image, flavour, lowest) as opened:
             await opened.begin()
             await install(opened, {"call": COMPILE, "install": "/run/testbed/bytecode"}, {**files, **compiler})
-            with processes.scratch(place) as directory:
+            with child_processes.scratch(place) as directory:
                 opened.outcome.extract(directory)
                 for name, key in missing.items():
                     with suppress(FileNotFoundError):

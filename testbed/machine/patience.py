@@ -4,8 +4,6 @@ On a busy host, at a low priority or for a stopped process, wall time passes tha
 waited for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

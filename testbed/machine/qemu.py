@@ -1,7 +1,5 @@
 """The QEMU process of a micro-VM: its command line, QMP, and end. docs/architecture.md explains each flag."""
 
-from __future__ import annotations
-
 import asyncio
 import calendar
 import contextlib

@@ -4,8 +4,6 @@ They are in the process's own memory. /proc/PID/pagemap lists them (Documentatio
 /proc/PID/mem has them; both are open to the parent of a process.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

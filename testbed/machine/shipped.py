@@ -1,7 +1,5 @@
 """Files that ship with testbed: in a checkout beside the package, once installed in its directory `shipped`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]

@@ -1,7 +1,5 @@
 """Tasks side by side, whose failure is one error."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from types import TracebackType

@@ -1,7 +1,5 @@
 """A user's training script: the scenario that runs it, and the hosts of a topology for its ranks."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ rdma_rxe's function that stores it writes it into our own trace buffer, for queu
 there when ibv_modify_qp returns. Source: Documentation/trace/kprobetrace.rst.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,8 +1,6 @@
 """The lines of flight.jsonl: MPI calls of a job's ranks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -31,20 +29,23 @@ class Call:
         return float("inf") if self.ended is None else (self.ended - self.began) / 1e9
 
     def json(self) -> dict[str, Any]:
-        return {
-            "rank": self.rank, "host": self.host, "call": self.number, "operation": self.operation,
-            "communicator": self.communicator, "sequence": self.sequence, "bytes": self.bytes, "peer": self.peer,
-            "began": self.began, "ended": self.ended,
-        }  # fmt: skip
+        return {"call" if name == "number" else name: value for name, value in asdict(self).items()}
 
 
 def read(line: Any) -> Call:
     """Return the call in a line that `json` has parsed. ValueError for anything else."""
     match line:
         case {
-            "rank": int(rank), "host": str(host), "call": int(number), "operation": str(operation),
-            "communicator": str(communicator), "sequence": int(sequence), "bytes": int(size),
-            "peer": int() | None as peer, "began": int(began), "ended": int() | None as ended,
-        }:  # fmt: skip
+            "rank": int(rank),
+            "host": str(host),
+            "call": int(number),
+            "operation": str(operation),
+            "communicator": str(communicator),
+            "sequence": int(sequence),
+            "bytes": int(size),
+            "peer": int() | None as peer,
+            "began": int(began),
+            "ended": int() | None as ended,
+        }:
             return Call(rank, host, number, operation, communicator, sequence, size, peer, began, ended)
     raise ValueError("is not a line of a flight record")

@@ -1,8 +1,6 @@
 """Requests to a live lab. They arrive over its machine's wire, side by side. Reports of a long request arrive until it
 ends, or the outside stops it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
@@ -309,7 +307,7 @@ class Measured(LabState):
     """Counters and tables that could not be read."""
 
 
-class Metrics(LiveRequest[Measured], handler="measuring:metrics", touches=False):
+class Metrics(LiveRequest[Measured], handler="inspecting:metrics", touches=False):
     """Measure all counters and tables of the lab. With `follow`, on the virtual clock, reports have them as `measured`
     whenever the lab comes to rest."""
 

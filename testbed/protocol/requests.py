@@ -4,8 +4,6 @@ They travel as objects with a `kind` (`messages.ask`). `read` is for the inside:
 checks for mistakes, not for malice.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

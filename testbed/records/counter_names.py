@@ -1,7 +1,5 @@
 """Meanings of counters: counter_names.yml, in which the name of each stands once."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Rules by which a frame belongs to an event. A rule names addresses that both have and a window of time; a frame
 without a clear match gets no comment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -10,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from testbed.protocol import events
 from testbed.protocol.events import Announcement, Completion, Entry, Fdb, Neighbour
-from testbed.records.frames import Frame
+from testbed.records.frame_decoder import Frame
 
 NEAR_NS = 20_000_000
 """Maximum of nanoseconds between a frame and the switch's reaction, or the other way round."""

@@ -3,16 +3,14 @@
 A report is read without testbed, without a network and years later. Nothing here runs a lab or the user's code.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.errors import naming
 from testbed.report.contents import Draw, contents
-from testbed.report.model import Run
 from testbed.report.page import page
+from testbed.report.run_model import Run
 
 
 def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:

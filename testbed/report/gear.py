@@ -1,7 +1,5 @@
 """A run's symptoms on real switches and NICs: the commands of gear.yml for its events."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The places of faults in a topology: injected faults, wrong tables, links that are down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Scenarios: one sequence of steps on a topology, run in variants, each with the outcome it expects."""
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping

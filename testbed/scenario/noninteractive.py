@@ -5,8 +5,6 @@ all readers of standard input, pdb and Mininet's CLI among them, raise an InputE
 file. Programs that such a process starts find standard input at its end.
 """
 
-from __future__ import annotations
-
 import builtins
 import io
 import linecache

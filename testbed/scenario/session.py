@@ -3,8 +3,6 @@
 The limits are no pytest-timeout: that ends the teardown of a lab as well, and the session only between two tests.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import io
@@ -98,7 +96,7 @@ class Session:
         self._keyboard = sys.stdin
         signal.signal(signal.SIGALRM, self._over)
         self._arm()
-        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.plugin"
+        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.lab_fixture"
         options = [*(f"-p{name}" for name in plugins), "--color=yes"]
         status = pytest.main([*options, f"--basetemp={self._out / 'tmp'}", *arguments], plugins=[self])
         self._keep_written()
@@ -289,7 +287,6 @@ class Session:
             pytest.fail(self._exceeded)
 
     def _where(self, frame: FrameType | None) -> str:
-        """Return the innermost line of the user's files that is being executed."""
         while frame and not Path(frame.f_code.co_filename).is_relative_to(self._files):
             frame = frame.f_back
         if frame is None:

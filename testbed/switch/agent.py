@@ -8,8 +8,6 @@ it ends by itself, the parent's next use of it raises.
 An event: ``{"t": CLOCK_MONOTONIC in ns, "kind": …, "switch": …, "vlan": …, …}``, see effects.Event.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -132,7 +130,6 @@ class Agent:
         return not self.running or readable([self._channel], timeout)
 
     def _receive(self) -> bool:
-        """Receive what is there, or wait for something; return False when the agent has ended."""
         if not self.running:
             return False
         try:

@@ -1,7 +1,5 @@
 """The buffer of a switch with lossless classes, computed from its profile: docs/lossless.md."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -14,8 +14,6 @@ kernel would make the bridge promiscuous and copy every forwarded frame to the s
 A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
 
-from __future__ import annotations
-
 from testbed.kernel import ipv6, nftables, sysctl
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp

@@ -5,8 +5,6 @@ The kernel hashes a packet's addresses, protocol and ports with SipHash and divi
 (net/ipv4/fib_semantics.c, fib_select_multipath; net/ipv6/route.c). By default only the key is random.
 """
 
-from __future__ import annotations
-
 import zlib
 
 _L4 = 1

@@ -1,7 +1,5 @@
 """A control plane's decisions as data: the agent executes them, a test reads them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from testbed.switch.packets import Packet

@@ -1,7 +1,5 @@
 """A control plane's view of the FDB, and its MAC move guard, which disables ports. Times in nanoseconds."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """ARP on Ethernet, to and from bytes (RFC 826), with struct only: a packet library's import is too slow in a guest."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address

@@ -5,8 +5,6 @@ Each switch is an AS of its own with unnumbered eBGP on its routed ports: router
 link-local address, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches each session.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Mapping
 from types import MappingProxyType

@@ -5,8 +5,6 @@ A solicitation is a request and an advertisement a reply. The sender's address i
 and the target in an advertisement; BROADCAST stands for the packet's multicast group.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Entries age from the last packet that confirmed them: unlike in Linux's NUD, dat
 them. Each action counts from its own deadline, so a late call does not shift later ones.
 """
 
-from __future__ import annotations
-
 from testbed.protocol import events
 from testbed.switch.core import Core
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour

@@ -1,7 +1,5 @@
 """ARP and neighbour discovery in one form: the same requests and answers for addresses of both families."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.switch import frames, nd

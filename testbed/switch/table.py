@@ -1,7 +1,5 @@
 """The ARP and ND table of one switch: known addresses, unresolved ones, and the bounds. Times in nanoseconds."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Deadlines in integer nanoseconds: exact, and equal in every run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Generic, TypeVar

@@ -7,8 +7,6 @@ missing. A key that changes the lab (shared networks, the commands that run, the
 Source: containerlab's manual (Topology definition, Nodes), types/node_definition.go and links/link.go, 0.70 to 0.75.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from testbed.documents.text import choices, describe, quoted

@@ -1,7 +1,5 @@
 """The base of the models of a topology file, and the static routes that several kinds of nodes have."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any
 

@@ -6,8 +6,6 @@ with the rest of the file in view (does the node of a link exist? is the address
 planner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -29,7 +27,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName, every_key
-from testbed.topology.lossless import ClassDefinition, Classes, QosDefinition
+from testbed.topology.lossless_classes import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 

@@ -4,8 +4,6 @@ Nothing here is decided at run time. Two labs planned from the same file are equ
 a kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network

@@ -1,7 +1,5 @@
 """Planning of a checked file: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -9,10 +7,10 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
-from testbed.topology.hardware import check_hardware, has_rdma, is_hardware, is_nic
+from testbed.topology.hardware_ends import check_hardware, has_rdma, is_hardware, is_nic
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.lossless import plan_lossless, plan_qos
+from testbed.topology.kinds.switch_kind import SwitchKeys
+from testbed.topology.lossless_classes import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
@@ -115,7 +113,6 @@ def _faults(
 
 
 def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
-    """Yield the names in a parameter's value, which may be a list of them, or of pairs."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, list):

@@ -5,14 +5,12 @@ an access link or a trunk. Nothing runs spanning tree, so a link that closes a l
 host routes share a subnet without a link: then a segment has several broadcast domains.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, listing
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.switch import DEFAULT_VLAN
+from testbed.topology.kinds.switch_kind import DEFAULT_VLAN
 from testbed.topology.plan import Family, IPNetwork
 from testbed.topology.resolve import ResolvedLink
 from testbed.topology.resolved import Given, Port, ResolvedNode

@@ -1,7 +1,5 @@
 """The choice of each segment's subnet, and of the address and gateway of each of its hosts."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network, ip_interface
 
 from testbed.documents.problems import Problems
@@ -37,7 +35,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     for segment in segments:
         if segment.networks:
             continue
-        if network := pool.take(len(segment.ports)):
+        if network := pool.allocate(len(segment.ports)):
             segment.networks[4] = network
         else:
             problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")

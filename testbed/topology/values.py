@@ -1,7 +1,5 @@
 """Names, numbers and addresses of a topology file: their types, their JSON Schema, and their error messages."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, ip_address, ip_interface
 from typing import Annotated, Any
@@ -150,7 +148,6 @@ def parse_address(value: Any) -> Any:
 
 
 def _of_family(family: Family) -> BeforeValidator:
-    """Validate the address under a key `ipv4` or `ipv6`."""
 
     def check(value: Any) -> Any:
         address = parse_address(value)

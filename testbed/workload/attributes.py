@@ -1,7 +1,5 @@
 """The attributes of a reliable connection, set by modify-to-RTR and modify-to-RTS."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from testbed.errors import InputError

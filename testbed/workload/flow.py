@@ -1,7 +1,5 @@
 """A flow of RDMA WRITEs from one host to another that a lab's timers keep going: traffic in the background."""
 
-from __future__ import annotations
-
 from testbed.lab import HostInterface
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes

@@ -1,7 +1,5 @@
 """pyverbs, imported at its first use: a scenario can be described where there is no RDMA."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from typing import Any

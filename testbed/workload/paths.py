@@ -1,7 +1,5 @@
 """The links that flows take through a fabric, as the hashes of its switches choose them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

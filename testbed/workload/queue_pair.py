@@ -172,7 +172,6 @@ class QueuePair:
         self._report("INIT")
 
     def _report(self, state: str) -> None:
-        """Report a state, unless it is the last one reported."""
         if state == self._known_state:
             return
         self._known_state = state

@@ -1,7 +1,5 @@
 """Counters of RoCE and TCP on an interface, of bytes on links, and the size of a message on the wire."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 

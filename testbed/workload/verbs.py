@@ -4,8 +4,6 @@ Only RoCE is on the wire: the two sides exchange their addresses as Python objec
 completion channel until its deadline. One thread uses an endpoint at a time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +16,8 @@ from testbed.protocol.events import QP
 from testbed.topology import Family
 from testbed.workload import ibverbs
 from testbed.workload.attributes import Attributes
-from testbed.workload.completion import STATUSES, Completion
 from testbed.workload.queue_pair import DEPTH, QueuePair, reported
+from testbed.workload.work_completion import STATUSES, Completion
 
 ATOMIC_SIZE = 8
 

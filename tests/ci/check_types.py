@@ -4,8 +4,6 @@ All scenarios are modules called `scenario`, of which mypy takes one a run. Here
 link to it, beside links to the modules that it imports.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

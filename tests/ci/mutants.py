@@ -6,8 +6,6 @@ test is missing, or the change changes nothing. The first run in a checkout take
 what.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import random

@@ -4,8 +4,6 @@ The wheel, the source distribution, the image that machines boot from, the conta
 CHANGELOG.md and SHA256SUMS. The directory is there when all of it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -9,8 +9,6 @@ It cannot find a test that meets the change in a child process alone, that reach
 or that runs in a machine.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """docs/counters.md, written from testbed/records/counter_names.yml: `make examples` writes it again."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,4 +60,6 @@ def _look(counter: Counter, look: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    from written import write
+
+    write(PAGE, page())

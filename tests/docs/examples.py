@@ -5,8 +5,6 @@
 <!-- /example -->
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

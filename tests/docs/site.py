@@ -3,8 +3,6 @@
 A page of a scenario is its description, as `testbed describe` prints it, with a picture of its topology.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 What is meant for a second terminal (`shell`, `capture`, `--follow`) is left out.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -68,8 +66,13 @@ def walk(directory: Path) -> Iterator[Step]:
             if not ELSEWHERE.search(command):
                 done = subprocess.run(
                     ["script", "-qec", f"stty cols 80; {command}", "/dev/null"],
-                    cwd=directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                )  # fmt: skip
+                    cwd=directory,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 yield Step(command, done.returncode, done.stdout.replace("\r", ""))
 
 

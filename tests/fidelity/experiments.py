@@ -1,7 +1,5 @@
 """Published results, and what the lab has in their place: an experiment each, with the rows that it gives the table."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence

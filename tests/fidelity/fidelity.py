@@ -4,8 +4,6 @@ Ends with status 1 if one does not agree and nobody knows why. Figures are of th
 each run. `--only E6` (also several, E6 E7) runs some and writes nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -4,8 +4,6 @@
 is the only one is shown in "ECN or Delay" (CoNEXT 2016), theorem 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """What experiments are measured by: scenarios' notes, and tests inside a machine that leave their figures."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

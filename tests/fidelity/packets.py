@@ -5,8 +5,6 @@ The fluid model has rates that flow; here, as in the lab, they change in steps, 
 its fixed point all the time.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from dataclasses import dataclass

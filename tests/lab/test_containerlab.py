@@ -1,7 +1,5 @@
 """Files of containerlab without images, running: the commands of `exec`, `env`, and what they leave."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fabrics carry packets, and ECMP shares the flows out to the spines, the same way every time."""
 
-from __future__ import annotations
-
 import socket
 import zlib
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology import Family
 from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, two_tier
 from testbed.workload.attributes import Attributes

@@ -1,7 +1,5 @@
 """An interface is an object: `node["eth1"]`, of a host, a switch or a pod, has what is its own."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 from typing import Any
 

@@ -1,7 +1,5 @@
 """IPv6 on hosts: planned addresses work at once and alone, and RDMA runs over them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from ipaddress import IPv6Interface, IPv6Network
 

@@ -1,7 +1,5 @@
 """A lab comes up as planned, carries packets, and leaves nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

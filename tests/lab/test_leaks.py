@@ -1,7 +1,5 @@
 """The leak check finds what a test may leave: else that nothing is left would mean nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

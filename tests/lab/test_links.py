@@ -1,7 +1,5 @@
 """The quality of links: from the file, changed while the lab runs, read back, felt by RDMA, and gone."""
 
-from __future__ import annotations
-
 import json
 import re
 

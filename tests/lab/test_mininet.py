@@ -1,7 +1,5 @@
 """RdmaHost in Debian's Mininet: devices from `net.start()` to `net.stop()`, and nothing after it."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 from collections.abc import Iterator

@@ -1,18 +1,16 @@
 """A program on a node sees the RDMA devices of that node and no others, and so its traffic is on the wire."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import Lab, Topology
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.kernel import own_devices, rdma
 from testbed.lab import Host
 from testbed.lab.lab import RdmaMode
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 PAIR = """
 name: pair

@@ -1,7 +1,5 @@
 """Programs on a node: their namespace, their output, how they end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -108,11 +106,7 @@ def test_stopping_a_program_lets_it_clean_up(lab):
 
 @pytest.mark.parametrize(
     ("script", "seconds"),
-    [
-        ("sleep 1000 & echo $!; wait", 0),
-        ("sleep 1000 & echo $!", 0),
-        ("trap '' TERM; sleep 1000 & echo $!; wait", 5),
-    ],
+    [("sleep 1000 & echo $!; wait", 0), ("sleep 1000 & echo $!", 0), ("trap '' TERM; sleep 1000 & echo $!; wait", 5)],
     ids=["with it", "behind it", "deaf"],
 )
 def test_stopping_a_program_ends_what_it_started(lab, script, seconds):

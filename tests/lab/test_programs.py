@@ -1,7 +1,5 @@
 """Programs that people bring to a network: each does its work between two nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.topology("""

@@ -1,14 +1,12 @@
 """A lab of hundreds of hosts is one of a few, only larger: nothing runs out, and a host costs what it always costs."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.verbs import connect_pair, open_endpoint
 

@@ -1,7 +1,5 @@
 """A service on a host forwards connections to where it is told, and is gone without a trace."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 import pytest

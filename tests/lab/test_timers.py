@@ -1,7 +1,5 @@
 """Timers of a lab are kept by whatever waits in it, to the moment."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

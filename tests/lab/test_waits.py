@@ -1,7 +1,5 @@
 """A condition that holds for 50 ms is found, whatever it is about; an hour in which nothing happens costs nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -154,7 +152,7 @@ def test_cut(lab):
         "-p",
         "no:testbed",
         "-p",
-        "testbed.scenario.plugin",
+        "testbed.scenario.lab_fixture",
         str(file),
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(testbed.__file__).parents[1])}

@@ -1,7 +1,5 @@
 """500 cases of configurations, results and errors of plugins, tried with real plugins: no crash, no leak."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

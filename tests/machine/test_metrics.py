@@ -1,7 +1,5 @@
 """Metrics of labs, as Prometheus has them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What `make quick`, `make lint` and `make release` are made of (tests/ci)."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

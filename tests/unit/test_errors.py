@@ -1,7 +1,5 @@
 """A misspelled name gets the one that was meant, by one rule everywhere; errors of the system name their file."""
 
-from __future__ import annotations
-
 from itertools import chain, repeat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables of running labs: labs, nodes, entries of switches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,14 +1,12 @@
 """`testbed logs`: the output of programs of a running lab."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from typing import Any
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.live.live_options import LineWriter, connect, lab_options, print_json, put, then
 
 
@@ -20,7 +18,7 @@ from testbed.cli.live.live_options import LineWriter, connect, lab_options, prin
 )
 @click.option("--follow", is_flag=True, help="Go on with what they write, until Ctrl-C.")
 @lab_options
-@click.argument("node", required=False, default="", shell_complete=completing.nodes())
+@click.argument("node", required=False, default="", shell_complete=completion_values.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:
     from testbed.machine.live.connection import Streams
     from testbed.protocol.live import Logs

@@ -1,7 +1,5 @@
 """`testbed mn`: a Mininet script in a machine of its own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The source of a lab of `testbed up`: a topology file, or a scenario."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

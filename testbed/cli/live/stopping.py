@@ -1,7 +1,5 @@
 """Runs that stop: `testbed run --stop-at`, `continue` and `back`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import asdict
@@ -29,13 +27,19 @@ from testbed.machine.moments import Moment
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo, VariantInfo
-from testbed.version import version
 
 
 def run(
-    source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, metrics: int | None, *,
+    source: Source,
+    info: ScenarioInfo,
+    chosen: VariantRun,
+    seed: int,
+    out: Path,
+    stop: str,
+    metrics: int | None,
+    *,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
     order = order_of(info["name"], source, chosen.label, chosen.variant, stop=stop)
@@ -59,15 +63,10 @@ def begun(
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
     asyncio.run(options.equip(machine, info["packages"], info["images"]))
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
-    lab = labs.Lab(
-        name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
-        version=version(), out=str(directory), state="starting", metrics=address,
-    )  # fmt: skip
-    order_ = Order(
-        lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg",
-        packages=info["packages"], images=info["images"], idle_s=None, attached=False, run=asdict(order),
-    )  # fmt: skip
-    return start(order_, listening)
+    lab = labs.Lab.starting(name, f"{order.name} {order.label}", "virtual", seed, directory, address)
+    needs = info["packages"], info["images"]
+    whole = Order(lab, {}, {}, [], "tcg", seed, *needs, idle_s=None, attached=False, run=asdict(order))
+    return start(whole, listening)
 
 
 def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:

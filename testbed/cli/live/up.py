@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing, pages
+from testbed.cli import completion_values, pages
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.live_options import (
     duration,
@@ -49,7 +49,7 @@ DOWN_S = 120.0
     On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
     commands give the same events: `testbed advance 25m` lets it pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completing.scenarios)
+@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completion_values.scenarios)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
@@ -98,9 +98,17 @@ def up(
 
 @contextlib.contextmanager
 def brought_up(
-    found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
-    attached: bool, metrics: int | None = None,
-) -> Iterator[Connection]:  # fmt: skip
+    found: Found,
+    name: str,
+    clock: str,
+    seed: int,
+    packages: list[str],
+    idle_s: float | None,
+    out: Path,
+    *,
+    attached: bool,
+    metrics: int | None = None,
+) -> Iterator[Connection]:
     """Yield a connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are
     scraped at that port, if any."""
     from testbed.cli import options
@@ -108,7 +116,6 @@ def brought_up(
     from testbed.machine.live.order import Order
     from testbed.machine.live.start import start
     from testbed.machine.runs import run_directory
-    from testbed.version import version
 
     name = checked(name or found.name)
     labs.require_free(name)
@@ -116,15 +123,9 @@ def brought_up(
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted({*packages, *found.packages})
     asyncio.run(options.equip(machine, wanted, found.images))
-    lab = labs.Lab(
-        name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
-        out=str(run_directory(out, name).resolve()), state="starting", seed=seed, metrics=address,
-    )  # fmt: skip
-    order = Order(
-        lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
-        accelerator=machine.flavour.accelerator, packages=wanted, images=found.images,
-        idle_s=idle_s, attached=attached,
-    )  # fmt: skip
+    lab = labs.Lab.starting(name, found.shown, clock, seed, run_directory(out, name).resolve(), address)
+    given, accelerator = (found.request(), found.files, found.executable), machine.flavour.accelerator
+    order = Order(lab, *given, accelerator, seed, wanted, found.images, idle_s, attached)
     with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection
@@ -176,7 +177,7 @@ def end(connection: Connection) -> Any:
 
 
 @click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
-@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completing.labs)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
 @lab_option

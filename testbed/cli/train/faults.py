@@ -1,12 +1,10 @@
 """Faults on one line: ``link-down leaf1:e1 after step 7 for 5s``."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.cli.completing import ENDS, NODES
+from testbed.cli.completion_values import ENDS, NODES
 from testbed.cli.live.live_options import seconds
 from testbed.errors import InputError, did_you_mean
 from testbed.protocol import FaultInfo, PlanRows

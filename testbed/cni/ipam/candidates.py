@@ -3,8 +3,6 @@
 Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affinity.md.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,7 +148,6 @@ def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]
 
 
 def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
-    """Return the pools that match a name, which may be a pattern."""
     if found := fnmatch.filter(pools, name):
         return found
     known = ", ".join(pools) or "none"
@@ -191,6 +188,5 @@ def _allowed(name: str, names: Sequence[str], selector: Selector | None, labels:
 
 
 def _closeness(pool: IPPool) -> tuple[bool, ...]:
-    """Return Spiderpool's sort key."""
     of_node, of_namespace = pool.nodeName or pool.nodeAffinity, pool.namespaceName or pool.namespaceAffinity
     return tuple(map(bool, (pool.podAffinity, of_node, of_namespace, pool.multusName)))

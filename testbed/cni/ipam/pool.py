@@ -1,7 +1,5 @@
 """A pool of addresses, with the keys of a SpiderIPPool (Spiderpool, docs/reference/crd-spiderippool.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

@@ -1,14 +1,12 @@
 """Reclaiming of addresses whose pods have ended without a DEL, as Spiderpool's controller does it."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import dataclass
 
-from testbed.cni.ipam.store import Holder, Lease
-from testbed.cni.ipam.store import Store as Addresses
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.ipam.address_store import Holder, Lease
+from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.objects.object_store import Store as Objects
 
 ENDED = ("Succeeded", "Failed")
 """The phases of a pod that no longer runs; an evicted pod is Failed too."""

@@ -1,7 +1,5 @@
 """The pools of applications, taken from SpiderSubnets, as Spiderpool's application controller makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Objects that are derived from others, as the controllers of a cluster make them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 

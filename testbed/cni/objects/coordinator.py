@@ -3,8 +3,6 @@
 Source: Spiderpool 1.0, docs/reference/crd-spidercoordinator.md.
 """
 
-from __future__ import annotations
-
 import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Literal

@@ -3,8 +3,6 @@
 Each change is one transaction, so a program that is killed at any point leaves all of a change or nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Iterator

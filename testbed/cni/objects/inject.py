@@ -3,8 +3,6 @@
 Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `podmanager`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +55,6 @@ def _order(config: Object) -> tuple[str, str]:
 
 
 def _ask_for(spec: dict[str, Any], resources: Sequence[str]) -> None:
-    """Request one of each resource that no container has a limit for, for the first container."""
     containers = spec.setdefault("containers", [{"name": "main"}]) if resources else spec.get("containers", [])
     limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
     for name in resources:

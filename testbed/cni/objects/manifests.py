@@ -1,7 +1,5 @@
 """Manifests: YAML files with one or several objects, as for `kubectl apply -f`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from testbed.cni.objects.kinds import Free, Metadata
-from testbed.cni.objects.known import DEFAULT, KINDS, Kind
+from testbed.cni.objects.registry import DEFAULT, KINDS, Kind
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted

@@ -4,8 +4,6 @@ Sources: Spiderpool 1.0, docs/reference/crd-spidermultusconfig.md and docs/usage
 name: what its webhook refuses, and what a lab does not have.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self

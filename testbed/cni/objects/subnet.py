@@ -3,8 +3,6 @@
 Sources: Spiderpool 1.0, docs/usage/spider-subnet.md, docs/reference/crd-spidersubnet.md and annotation.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence

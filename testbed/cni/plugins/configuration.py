@@ -1,7 +1,5 @@
 """Reading of a plugin's configuration: one message lists all errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 

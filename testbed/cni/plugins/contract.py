@@ -1,7 +1,5 @@
 """CNI's contract from the side of a plugin: the request and the answer (CNI 1.1.0, sections 2 and 5)."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

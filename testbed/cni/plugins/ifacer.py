@@ -4,8 +4,6 @@ bond, or a VLAN device on a bond, as Spiderpool's ifacer does. docs/cni-plugins.
 All pods of the node share the interface, so nothing deletes it.
 """
 
-from __future__ import annotations
-
 import errno
 import threading
 from collections.abc import Mapping
@@ -132,7 +130,6 @@ def _made_bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
 
 
 def _vlan(kernel: Links, name: str, parent: int, vlan: int) -> None:
-    """Make a VLAN device, or keep the existing one, and set it up."""
     there = kernel.vlans_on(parent)
     if other := next((other for other, number in there.items() if number == vlan and other != name), None):
         raise Refusal(OWN, f"VLAN {vlan} has the interface {other} already, so {name} cannot be made")

@@ -8,8 +8,6 @@ ADD makes the device in the pod, CHECK looks whether it is there, DEL takes it a
 sysfs.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Mapping
@@ -19,8 +17,8 @@ from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec.codes import OWN
 from testbed.kernel import rdma
 from testbed.kernel.links import Links, kind_of
+from testbed.kernel.netns import turn
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
-from testbed.kernel.turns import turn
 
 IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
 KEY = "rdma-device"

@@ -1,15 +1,13 @@
 """The Kubernetes object of a pod, as an API server completes it before the start."""
 
-from __future__ import annotations
-
 import copy
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.inject import asks, injected
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError

@@ -3,8 +3,6 @@
 libcni accepts any result: with a wrong one the pod starts, and nobody can reach it.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_interface

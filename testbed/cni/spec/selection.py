@@ -3,8 +3,6 @@
 Source: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, section 4.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

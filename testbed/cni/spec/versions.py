@@ -1,7 +1,5 @@
 """The supported versions of the CNI specification, and their differences in a result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

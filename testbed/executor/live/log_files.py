@@ -1,7 +1,5 @@
 """The output of programs on the nodes of a lab that lives: the files of `Namespace.spawn`, FRR's daemons included."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

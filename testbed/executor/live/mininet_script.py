@@ -1,7 +1,5 @@
 """The program behind `testbed mn`: a Mininet script, or the Topo that it only defines."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """The output and the input of programs of the user's."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import os

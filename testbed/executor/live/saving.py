@@ -1,7 +1,5 @@
 """The topology file of a lab as it is now: the file that it was made of, with the changes made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

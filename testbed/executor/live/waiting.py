@@ -1,7 +1,5 @@
 """The programs of a terminal, and whether they wait for the user."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import struct

@@ -1,7 +1,5 @@
 """The structures that Python shares with the BPF programs, as ctypes, read from the programs' header."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The kinds of nodes in a lab, one a file. `testbed.topology.kinds` registers them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any

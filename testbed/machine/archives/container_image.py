@@ -5,8 +5,6 @@ can be checked whatever wrote the file. Formats: https://github.com/moby/docker-
 Image JSON + Filesystem Changeset Format") and https://github.com/opencontainers/image-spec (image-layout.md).
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

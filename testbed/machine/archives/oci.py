@@ -3,8 +3,6 @@
 Source: OCI image-spec 1.1, image-layout.md and manifest.md ("Guidelines for Artifact Usage").
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

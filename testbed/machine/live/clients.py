@@ -1,7 +1,5 @@
 """The keeper's ends of the connections of commands, and what each command waits for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

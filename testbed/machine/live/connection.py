@@ -1,7 +1,5 @@
 """A command's connection to the keeper of a lab. Without asyncio, whose slow import would delay the user."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

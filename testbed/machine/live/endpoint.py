@@ -1,7 +1,5 @@
 """The address at which Prometheus scrapes the metrics of a running lab."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """The state of a running lab, or of a run that can be stopped: one value, whose transitions are one table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum, auto
 

@@ -1,14 +1,12 @@
 """The outside's end of the wire of a running machine: executor/wire.py is the other one, and explains how it works."""
 
-from __future__ import annotations
-
 import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Any
 
 from testbed.errors import MachineError
-from testbed.machine.devices import BLOCK, Bundle, Outcome
+from testbed.machine.memory_files import BLOCK, Bundle, Outcome
 from testbed.protocol import MESSAGE_BYTES, WIRE_BYTES, messages
 
 RING = WIRE_BYTES - BLOCK

@@ -1,7 +1,5 @@
 """A run of a variant that a keeper stops, serves while stopped, and continues to its verdict."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass
@@ -72,9 +70,10 @@ class StoppableMachine(VirtualMachine):
         saved = Saved.read(Path(self._order.step)) if self._order.step else None
         if saved and saved.snapshot != source.key:
             raise InputError(
-                "the step was kept by another version of testbed, of its image or of QEMU", where=str(self._order.step),
+                "the step was kept by another version of testbed, of its image or of QEMU",
+                where=str(self._order.step),
                 hint="Run the variant again with --keep-steps: the same seed gives the same run.",
-            )  # fmt: skip
+            )
         await making.ensure(self.image, self.flavour, source, self.log)
         started = time.monotonic()
         async with Opened(self.image, self.flavour, source) as opened:

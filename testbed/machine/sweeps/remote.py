@@ -4,8 +4,6 @@ They travel by value and import the standard library alone: a worker may have an
 name with its digest, and is in the cache of the worker's user: workers on one host share it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

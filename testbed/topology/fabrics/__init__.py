@@ -9,8 +9,6 @@ Each kind is a function with its options as parameters. It returns a Fabric: a l
     def test_ping(lab): ...
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

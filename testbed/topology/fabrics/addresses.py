@@ -13,8 +13,6 @@ A and B are decimal in IPv4, hexadecimal in IPv6, whose prefix is that of docume
 hosts' subnet is the switch's; those of the hosts are left to the planner.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Literal
 

@@ -5,15 +5,13 @@ All but `single` are one pattern: hosts stand in groups, a group has a leaf for 
 group is on leaf r, and each leaf has one link to each switch of the upper tier.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Unpack
 
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_least_one, at_most
-from testbed.topology.fabrics.words import addressing, count, span
+from testbed.topology.fabrics.file_comments import addressing, count, span
 
 PLANE = "rail{rail}-"
 """The beginning of the name of a rail's own spine."""

@@ -1,7 +1,5 @@
 """A fabric as the text of a topology file, for people to read and to edit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

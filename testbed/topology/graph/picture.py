@@ -4,8 +4,6 @@ Tiers follow from the graph: hosts are tier 0, a switch is one tier above its lo
 boxes of adjacent tiers, or of the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 

@@ -1,13 +1,11 @@
 """A layout as SVG. A node's label has its name in `data-node`; a cable has the ends of its links in `data-ends`, and in
 words in its `title`, which is shown on hover."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as Xml
 
-from testbed.topology.graph.contents import Label
-from testbed.topology.graph.layout import ARC, Line, Placed, lay_out
+from testbed.topology.graph.box_text import Label
 from testbed.topology.graph.picture import LinkEnds, Picture
+from testbed.topology.graph.picture_layout import ARC, Line, Placed, lay_out
 from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
 

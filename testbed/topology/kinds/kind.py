@@ -1,7 +1,5 @@
 """A kind of node in a topology: its keys in the file, its role in layer 2, its plan, its look in pictures."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, NamedTuple
 
 from testbed.documents.problems import Problems

@@ -1,7 +1,5 @@
 """Conversion of a `Topo` to the text of a topology file. An option without a counterpart is refused by its name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from ipaddress import IPv4Address
@@ -27,7 +25,6 @@ PREFIX = 8
 
 
 def _comment(text: str) -> str:
-    """Return the text in one line: names of files and nodes may contain anything."""
     return "# " + "".join(c if c.isprintable() else " " for c in text)
 
 

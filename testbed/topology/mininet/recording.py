@@ -5,8 +5,6 @@ Source: the API of Mininet 2.3. Names are Mininet's.
 
 # ruff: noqa: N802, N803
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -60,13 +58,7 @@ class Topo:
         return self.addNode(name, isSwitch=True, **(opts or self.sopts))
 
     def addLink(
-        self,
-        node1: str,
-        node2: str,
-        port1: int | None = None,
-        port2: int | None = None,
-        key: Any = None,
-        **opts: Any,
+        self, node1: str, node2: str, port1: int | None = None, port2: int | None = None, key: Any = None, **opts: Any
     ) -> Any:
         port1, port2 = self.addPort(node1, node2, port1, port2)
         if key is None:

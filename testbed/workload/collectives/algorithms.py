@@ -5,8 +5,6 @@ ended; nothing else keeps ranks together. Sources: Thakur, Rabenseifner, Gropp, 
 Communication Operations in MPICH" (2005) for halving and doubling; MPI's and NCCL's documentation for the rest.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -181,7 +179,6 @@ def tree_allreduce(shape: Shape) -> Steps:
 
 
 def _tree(shape: Shape) -> tuple[int | None, list[int]]:
-    """Return the parent of a rank, and its children."""
     place = shape.hops
     children = [shape.from_root(child) for child in (2 * place + 1, 2 * place + 2) if child < shape.ranks]
     return (shape.from_root((place - 1) // 2) if place else None), children
@@ -226,11 +223,7 @@ def dissemination_barrier(shape: Shape) -> Steps:
 
 
 ALGORITHMS: dict[str, dict[str, Callable[[Shape], Steps]]] = {
-    "allreduce": {
-        "ring": ring_allreduce,
-        "halving-doubling": halving_doubling_allreduce,
-        "tree": tree_allreduce,
-    },
+    "allreduce": {"ring": ring_allreduce, "halving-doubling": halving_doubling_allreduce, "tree": tree_allreduce},
     "reduce": {"tree": tree_reduce},
     "broadcast": {"tree": tree_broadcast},
     "gather": {"direct": direct_gather},
@@ -252,7 +245,7 @@ def steps_of(collective: str, algorithm: str, shapes: Sequence[Shape]) -> list[l
     return [list(known[algorithm](shape)) for shape in shapes]
 
 
-def sent(steps: Sequence[Step]) -> int:
+def volume(steps: Sequence[Step]) -> int:
     """Return the number of elements that a rank sends in these steps."""
     return sum(send.span.length for step in steps for send in step.sends)
 

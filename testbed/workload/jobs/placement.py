@@ -1,7 +1,5 @@
 """Placement of the ranks of a job: the host or pod, RDMA device and GID of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar

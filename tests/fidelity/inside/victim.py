@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from testbed.workload import Attributes, connect_pair, open_endpoint
-from testbed.workload.streams import Stream
+from testbed.workload.write_streams import Stream
 
 RATE = 20_000_000
 START_S = 0.8
@@ -50,10 +50,7 @@ def topology():
             links.append(
                 {"endpoints": [f"{switch}:h{name}", f"h{name}:eth1"], "vlan": 10, "rate": f"{RATE // 1_000_000}mbit"}
             )
-    kinds = {
-        "host": {"nic": "hardware", "congestion_values": DCQCN},
-        "switch": {"profile_values": PROFILE},
-    }
+    kinds = {"host": {"nic": "hardware", "congestion_values": DCQCN}, "switch": {"profile_values": PROFILE}}
     lossless = {"dscp": 26, "priority": 3}
     return {"name": "victim", "topology": {"lossless": lossless, "kinds": kinds, "nodes": nodes, "links": links}}
 

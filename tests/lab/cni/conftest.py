@@ -1,7 +1,5 @@
 """Plugins that a module makes itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Conflists that the tests share, and plugins of their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

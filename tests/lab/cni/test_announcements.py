@@ -1,7 +1,5 @@
 """The announcements of a starting pod, by plugin (table of docs/cni-plugins.md): they decide what a switch learns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

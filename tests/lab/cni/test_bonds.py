@@ -1,7 +1,5 @@
 """Which queue pairs outlive a link of the bond below them. docs/cni-plugins.md has the table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What stands above the plugins: attempts, limits of time, networks and pods side by side."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import replace
@@ -10,7 +8,7 @@ import pytest
 from networks import ROUTED, calls, failed, ipam, macvlan, network, write_plugin
 
 from testbed import Caller, PodRequest, kubelet
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError, TestbedError
 
 pytestmark = pytest.mark.usefixtures("plugins")

@@ -1,14 +1,12 @@
 """The plugin `ifacer`: the interface of the node on which the next plugin makes those of pods."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 from networks import ippool, network
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 pytestmark = [pytest.mark.topology("trunk.clab.yml"), pytest.mark.fresh]

@@ -1,14 +1,12 @@
 """Networks and devices that are injected into pods, and what happens when a node has no more of them."""
 
-from __future__ import annotations
-
 import json
 import time
 
 import pytest
 from networks import bridge
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError
 from testbed.lab.pods import Caller, UnschedulableError
 from testbed.workload import connected

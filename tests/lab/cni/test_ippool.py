@@ -1,7 +1,5 @@
 """The IPAM plugin `ippool`: one pool for the pods of all nodes, kept by the agents of the nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,9 +11,9 @@ import pytest
 from networks import FLAT, ROUTED, bridge, failed, ipam, ippool, macvlan, network
 
 from testbed import Lab, Topology
-from testbed.cni.ipam.store import Store
-from testbed.cni.runtime.plugin import CniError
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.ipam.address_store import Store
+from testbed.cni.runtime.plugin_call import CniError
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 

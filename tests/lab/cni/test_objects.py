@@ -1,7 +1,5 @@
 """Networks that are defined by objects and selected by a pod's annotations, as with Multus."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

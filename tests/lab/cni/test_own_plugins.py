@@ -1,7 +1,5 @@
 """A plugin of the user's own in `cni-plugins` beside the test, and the version of CNI that a chain speaks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

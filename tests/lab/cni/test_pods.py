@@ -1,7 +1,5 @@
 """A pod gets what its conflists say, by the real plugins, and gives it back."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Address, IPv4Interface
 
@@ -9,7 +7,7 @@ import pytest
 from networks import FLAT, ROUTED, bridge, ipam, macvlan, network
 
 from testbed import Lab, Topology
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import InputError, TestbedError
 from testbed.faults import Injection, StrictRpFilter
 from testbed.kernel import rdma
@@ -171,8 +169,7 @@ def test_the_cache_is_libcni_s(lab):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("ipvlan", {"master": "eth1", "mode": "l2"}), ("host-device", {"device": "vf0"}), ("ptp", {})],
+    ("kind", "options"), [("ipvlan", {"master": "eth1", "mode": "l2"}), ("host-device", {"device": "vf0"}), ("ptp", {})]
 )
 @pytest.mark.topology(ROUTED)
 def test_rdma_works_on_the_interfaces_of_other_plugins_too(lab, kind, options):

@@ -1,7 +1,5 @@
 """The plugin `rxe` as any runtime would call it: a program, an environment, JSON in and out."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

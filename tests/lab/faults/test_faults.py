@@ -1,12 +1,10 @@
 """Faults of labs of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.faults import BackgroundFlow, Injection, LinkDown, injected, unfinished
 from testbed.lab import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology.fabrics import leaf_spine
 
 MBIT = 1_000_000

@@ -1,7 +1,5 @@
 """After every test of lossless links the bytes add up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What the tests of lossless links share: queue pairs in the class, an incast, and CNPs as they are on the wire."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Literal
 

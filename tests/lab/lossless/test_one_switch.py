@@ -1,7 +1,5 @@
 """Lossless links: nothing is dropped, pauses are real frames, bytes add up, all can be changed and is read back."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -15,7 +13,7 @@ from testbed.faults.fault import Fault, injected
 from testbed.lab import Lab
 from testbed.lab.port import pause_frame
 from testbed.records.counter_names import find
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import counters
 from testbed.workload.attributes import Attributes
 

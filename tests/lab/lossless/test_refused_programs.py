@@ -1,7 +1,5 @@
 """A kernel that does not take the programs: one message, and the verifier's last lines in the run directory."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 from testbed.errors import UnsupportedError
 from testbed.kernel.lossless import ports
 from testbed.lab import Lab
-from testbed.lab.lossless import LOG
+from testbed.lab.lossless_network import LOG
 
 FILE = """
 name: refused

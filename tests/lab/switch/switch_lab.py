@@ -1,7 +1,5 @@
 """What the tests of a switch share: leaf.clab.yml's addresses, frames that hosts send, what ports and tables show."""
 
-from __future__ import annotations
-
 import socket
 from ipaddress import IPv4Address
 

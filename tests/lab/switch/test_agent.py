@@ -1,7 +1,5 @@
 """The agent that runs the switches' control planes: commands it refuses, and its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The ARP that a switch speaks: answers for its own addresses, questions for those that data packets need."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from itertools import pairwise
 

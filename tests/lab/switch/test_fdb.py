@@ -1,7 +1,5 @@
 """The MAC addresses that a switch learned: where frames go with and without them, how long they stay."""
 
-from __future__ import annotations
-
 import pytest
 from switch_lab import (
     EXACT_S,

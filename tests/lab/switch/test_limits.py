@@ -1,7 +1,5 @@
 """What the switch's processor gets to see."""
 
-from __future__ import annotations
-
 import pytest
 from switch_lab import LEAF, SVI_10, SVI_20, B, arp_row, arps, know_the_gateways, request, send, svi_mac
 

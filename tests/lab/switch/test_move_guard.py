@@ -1,7 +1,5 @@
 """The MAC move guard on real ports: what is behind one that it disables has no link, until its time is over."""
 
-from __future__ import annotations
-
 import pytest
 from switch_lab import LEAF, SVI_20, ethernet, only, seconds, send
 

@@ -1,7 +1,5 @@
 """An address moves to another host: how long a switch believes the old one."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 import pytest

@@ -1,7 +1,5 @@
 """The neighbour discovery that a switch speaks for IPv6: what test_arp.py and test_moves.py show of ARP."""
 
-from __future__ import annotations
-
 import socket
 from ipaddress import IPv6Address, IPv6Network
 

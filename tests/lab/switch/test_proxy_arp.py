@@ -1,8 +1,6 @@
 """An SVI with proxy ARP answers for its whole subnet, as sonic-mgmt's test_proxy_arp asks of SONiC, and then carries
 what the hosts send each other."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest

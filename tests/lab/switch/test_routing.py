@@ -1,7 +1,5 @@
 """Packets from one VLAN to another, through the SVIs."""
 
-from __future__ import annotations
-
 import socket
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path

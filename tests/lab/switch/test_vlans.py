@@ -1,7 +1,5 @@
 """VLANs: what stays in one, and what a trunk carries."""
 
-from __future__ import annotations
-
 import pytest
 from switch_lab import EXPERIMENTAL, captured, ethernet, send
 

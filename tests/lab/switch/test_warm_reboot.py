@@ -1,8 +1,6 @@
 """A warm reboot: the data plane goes on by the tables it has, the control plane comes back and asks who is still there.
 SONiC's own way is in sonic-swss, neighsyncd/restore_neighbors.py."""
 
-from __future__ import annotations
-
 import pytest
 from switch_lab import LEAF, SVI_20, A, B, C, arp_row, captured, know_the_gateways, only
 

@@ -1,7 +1,5 @@
 """A capture is what Wireshark's dissectors take it for: RoCE v2 with the fields that were meant."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.faults import ExactPacket, injected

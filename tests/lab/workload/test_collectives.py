@@ -1,7 +1,5 @@
 """Collectives over queue pairs: results as numpy has them, bytes as the algorithms have them, failures with a name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ from testbed.workload import (
     Training,
     bandwidth_table,
     perftest,
-)  # fmt: skip
+)
 from testbed.workload.collectives.algorithms import Shape, Step, ring_allreduce
 
 FOUR = single(hosts=4).topology()

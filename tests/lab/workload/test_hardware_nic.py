@@ -1,7 +1,5 @@
 """`nic: hardware`: queue pairs keep the destination MAC of their RTR, and their traffic causes no ARP."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time
@@ -61,10 +59,7 @@ def test_an_old_queue_pair_keeps_the_mac_and_a_new_one_takes_the_new(wire: Wire,
             assert old.read(5000, within=SOON).ok
 
             sent = {(frame.dest_qpn, frame.dst) for frame in sniffer.frames() if frame.kind == "roce"}
-            assert sent == {
-                (old_peer.address.qpn, wire.right.mac),
-                (new_peer.address.qpn, ELSEWHERE),
-            }
+            assert sent == {(old_peer.address.qpn, wire.right.mac), (new_peer.address.qpn, ELSEWHERE)}
             assert [nic.pins[pair.address.qpn].mac for pair in (old, new)] == [wire.right.mac, ELSEWHERE]
             assert old_peer.load(0, 5000) == old.load(0, 5000)
 

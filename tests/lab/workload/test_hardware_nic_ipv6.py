@@ -1,7 +1,5 @@
 """`nic: hardware` over IPv6: queue pairs keep their MAC, hosts are silent, and a switch's stale entry is felt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address

@@ -1,7 +1,5 @@
 """Jobs of other shapes than one rank on each of two hosts: in pods, on rails, with more ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
-from testbed.kernel.devices import counters
+from testbed.kernel.rxe_devices import counters
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.jobs.mpi import mpirun
 from testbed.workload.jobs.placement import place
@@ -121,8 +121,7 @@ def test_a_program_may_destroy_its_groups_when_it_likes(lab, hosts, start, backe
 
 
 @pytest.mark.parametrize(
-    ("way", "said"),
-    [("exits", "rank 1 on b: ended with status 3"), ("is-killed", "rank 1 on b: ended by signal 9")],
+    ("way", "said"), [("exits", "rank 1 on b: ended with status 3"), ("is-killed", "rank 1 on b: ended by signal 9")]
 )
 def test_torchrun_s_ranks_are_named_too(lab, hosts, way, said):
     job = torchrun(lab, hosts, PROGRAMS / "misbehave.py", way)

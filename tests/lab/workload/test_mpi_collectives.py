@@ -1,7 +1,5 @@
 """Collectives of MPI: the wire has the bytes that their algorithms have in theory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

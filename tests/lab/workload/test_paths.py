@@ -1,7 +1,5 @@
 """The links that flows take, as switches are asked for them, are those that packets take."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

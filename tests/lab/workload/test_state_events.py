@@ -1,7 +1,5 @@
 """Queue pairs report the states that they take, interfaces the addresses that they gain and lose."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.workload.attributes import Attributes

@@ -1,7 +1,5 @@
 """perftest and rping between two hosts: what they measure, and how a broken path looks to them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import closing
@@ -12,7 +10,7 @@ from conftest import Host, Wire
 
 from testbed.errors import DeadlineError, InputError, UnsupportedError
 from testbed.kernel import netns
-from testbed.kernel.devices import counters
+from testbed.kernel.rxe_devices import counters
 from testbed.nic import HardwareNics
 from testbed.workload.tools import EVENTS, MANAGEMENT, Result, Side, perftest, rping
 

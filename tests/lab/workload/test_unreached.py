@@ -1,7 +1,5 @@
 """A queue pair that cannot be connected says why: no route, or a next hop that does not answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.workload.queue_pair import ConnectError

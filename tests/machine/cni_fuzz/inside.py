@@ -1,7 +1,5 @@
 """Runs inside, as test_cases.py: each of cases.json is a pod or one error that names it, and nothing is left of it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed import Lab
-from testbed.cni.ipam.store import Store
+from testbed.cni.ipam.address_store import Store
 from testbed.errors import TestbedError
 from testbed.lab.leaks import inventory
 

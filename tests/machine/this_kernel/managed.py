@@ -4,8 +4,6 @@ systemd is the first process of a PID namespace here, because the machine has it
 namespace, the kernel's modules and its RDMA devices are the machine's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

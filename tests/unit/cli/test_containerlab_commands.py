@@ -1,7 +1,5 @@
 """`deploy` and `destroy` take the flags of containerlab, or say why not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The screen of a lab: what fits, what comes first, what is cut."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -113,10 +113,7 @@ def test_another_trace_is_1_and_says_what_differs(
 
 
 def test_another_trace_of_the_same_is_a_defect(
-    run: Callable[..., Path],
-    ends_like: Callable[..., None],
-    made: VariantResult,
-    capsys: pytest.CaptureFixture[str],
+    run: Callable[..., Path], ends_like: Callable[..., None], made: VariantResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = run("--variant", "good")
     ends_like(replace(made, trace="cd" * 32))

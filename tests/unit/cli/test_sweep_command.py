@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.cli.sweep import command, planning
+from testbed.cli.sweep import planning, sweep_command
 from testbed.errors import MachineError
 from testbed.machine import record, runs, scenarios
 from testbed.machine.record import Identity, VariantResult
 from testbed.machine.runs import VariantRun
-from testbed.machine.sweeps import results
+from testbed.machine.sweeps import result_file
 
 Ran = list[tuple[str, str, int]]
 """The variant, the packets and the seed of each run, in their order."""
@@ -193,7 +193,7 @@ def test_a_database_of_the_users_is_refused(ran: Ran, capsys: pytest.CaptureFixt
 def test_two_sweeps_do_not_write_to_one_file(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with results._locked(Path("one.sqlite")):
+    with result_file._locked(Path("one.sqlite")):
         assert sweep("--seeds", "1", "--results", "one.sqlite") == 2
     assert "one.sqlite: another sweep writes to it at this moment" in capsys.readouterr().err
     assert ran == []
@@ -202,14 +202,14 @@ def test_two_sweeps_do_not_write_to_one_file(
 def test_a_full_disk_loses_no_run_that_was_recorded(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin = results.Results._begin
+    begin = result_file.Results._begin
 
-    def small(self: results.Results, scenario: str) -> None:
+    def small(self: result_file.Results, scenario: str) -> None:
         begin(self, scenario)
         pages = self._database.execute("PRAGMA page_count").fetchone()[0]
         self._database.execute(f"PRAGMA max_page_count = {pages + 2}")
 
-    monkeypatch.setattr(results.Results, "_begin", small)
+    monkeypatch.setattr(result_file.Results, "_begin", small)
     assert sweep("--seeds", "1..200", "--variant", "good", "--jobs", "1") == 3
     printed = capsys.readouterr().err
     assert "runs/tiny/sweep.sqlite: the disk is full\n" in printed
@@ -246,7 +246,7 @@ def test_a_machine_that_fails_is_a_run_without_an_observation(
 
 
 def test_few_run_directories_stay(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "KEPT", 2)
+    monkeypatch.setattr(sweep_command, "KEPT", 2)
     ended = runs.run_variant
 
     async def unexpected(*arguments: Any) -> VariantResult:

@@ -1,7 +1,5 @@
 """Which pools a pod may have addresses of."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

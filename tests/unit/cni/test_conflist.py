@@ -1,7 +1,5 @@
 """A conflist is read as libcni reads it, and what is wrong in it is told with its place."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -54,11 +52,7 @@ def test_capabilities_are_those_of_all_plugins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        ('{"name": "x",\n  "plugins": [}', "rdma.conflist:2:15"),
-        ("", "rdma.conflist:1:1"),
-    ],
+    ("text", "where"), [('{"name": "x",\n  "plugins": [}', "rdma.conflist:2:15"), ("", "rdma.conflist:1:1")]
 )
 def test_malformed_json_is_at_a_line_and_column(text: bytes | str, where: str) -> None:
     assert refused(text).where == where

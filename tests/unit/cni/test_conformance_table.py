@@ -1,7 +1,5 @@
 """The tables of CNI's demands in docs/cni-own.md and the tests that they name belong together."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples of Spiderpool's documentation: each loads, or is refused with a message that names the reason."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

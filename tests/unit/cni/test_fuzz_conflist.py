@@ -3,8 +3,6 @@
 What once was another exception is in ../corpus/conflist and tried again each time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What of the plugin `ifacer` needs no kernel: its configuration, and the names of what it makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks and resources that a webhook injects into pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,17 +1,15 @@
 """Objects as users write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import Selector
-from testbed.cni.objects.known import KINDS
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.registry import KINDS
 from testbed.errors import InputError
 from testbed.lab.pods import Objects
 
@@ -46,10 +44,7 @@ def load(tmp_path: Path, text: str) -> list[Object]:
 
 
 def test_a_file_has_several_objects(tmp_path):
-    assert list(map(str, load(tmp_path, FILE))) == [
-        "NetworkAttachmentDefinition/ai/rail1",
-        "SpiderIPPool/rail1-v4",
-    ]
+    assert list(map(str, load(tmp_path, FILE))) == ["NetworkAttachmentDefinition/ai/rail1", "SpiderIPPool/rail1-v4"]
 
 
 def pool(**spec: Any) -> dict[str, Any]:

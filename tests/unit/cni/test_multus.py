@@ -1,7 +1,5 @@
 """SpiderMultusConfigs, and the NetworkAttachmentDefinitions that are made of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.multus import INJECT, INJECT_RDMA, MultusConfig
 from testbed.errors import InputError
 
@@ -64,11 +62,7 @@ def test_what_is_switched_off_is_not_there():
         ({"vlanID": 20}, {"interfaces": ["eth1"], "vlanID": 20}, "eth1.20"),
         (
             {"master": ["eth1", "eth2"], "bond": {"name": "bond0", "mode": 1}, "vlanID": 20},
-            {
-                "interfaces": ["eth1", "eth2"],
-                "bond": {"name": "bond0", "mode": 1, "options": ""},
-                "vlanID": 20,
-            },
+            {"interfaces": ["eth1", "eth2"], "bond": {"name": "bond0", "mode": 1, "options": ""}, "vlanID": 20},
             "bond0.20",
         ),
     ],

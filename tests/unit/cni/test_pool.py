@@ -1,7 +1,5 @@
 """Pools as users write them."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """The annotation with which a pod selects its networks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

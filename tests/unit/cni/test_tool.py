@@ -1,7 +1,5 @@
 """Requests of `testbed cni` are checked before a machine is started."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

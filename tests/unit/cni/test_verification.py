@@ -1,7 +1,5 @@
 """What is wrong in the results of plugins, as far as that needs no kernel. The rest: tests/lab/cni/test_refusals.py."""
 
-from __future__ import annotations
-
 from ipaddress import ip_interface
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Places in JSON: of any value that JSON can hold, however it is laid out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

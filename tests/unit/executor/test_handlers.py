@@ -1,7 +1,5 @@
 """Each kind of request has one handler, which takes that kind and returns its response."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

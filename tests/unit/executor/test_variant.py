@@ -1,7 +1,5 @@
 """The end of a variant's run, however it comes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError
-from testbed.executor.moments import Cut
+from testbed.executor.moment_pauses import Cut
 from testbed.executor.variant import saved
 
 FILE = Path("scenario.py")

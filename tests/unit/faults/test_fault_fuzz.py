@@ -1,7 +1,5 @@
 """Whatever parameters a file gives a fault, it is made, or what is wrong is said in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given, settings

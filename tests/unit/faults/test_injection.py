@@ -1,7 +1,5 @@
 """Injections in a lab of a clock and some names: what is taken back, and what is reported of a fault that was not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Where a device's files are below a sysfs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from testbed.kernel.own_devices import below

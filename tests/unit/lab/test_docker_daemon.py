@@ -1,7 +1,5 @@
 """The wait for Docker's daemon, which is a socket of the test here."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The programs that a container's root has, whose links lead nowhere else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

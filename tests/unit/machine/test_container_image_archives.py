@@ -1,7 +1,5 @@
 """Archives of container images: what is right is taken whoever wrote it, and a damaged one is named with its place."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

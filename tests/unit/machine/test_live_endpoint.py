@@ -1,7 +1,5 @@
 """The address at which the metrics of a lab are scraped, without the lab."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -19,8 +17,14 @@ from testbed.protocol.live import Metrics
 from testbed.protocol.requests import Request
 
 EMPTY: dict[str, Any] = {
-    "name": "pair", "now_s": 1.5, "nodes": [], "faults": [], "counters": {}, "tables": {}, "missing": [],
-}  # fmt: skip
+    "name": "pair",
+    "now_s": 1.5,
+    "nodes": [],
+    "faults": [],
+    "counters": {},
+    "tables": {},
+    "missing": [],
+}
 Answer = Callable[[int], dict[str, Any] | None]
 
 

@@ -1,7 +1,5 @@
 """The keeper of a lab and commands that are connected to it. The loop of its machine is played here."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -159,9 +157,7 @@ def test_who_waits_for_a_lab_is_answered_when_it_is_up_and_later_ones_at_once(wi
     with_keeper(test)
 
 
-def test_who_comes_while_a_lab_is_taken_down_is_refused_and_it_goes_on_ending(
-    with_keeper: Callable[..., None],
-) -> None:
+def test_who_comes_while_a_lab_is_taken_down_is_refused_and_it_goes_on_ending(with_keeper: Callable[..., None]) -> None:
     async def test(lab: Kept) -> None:
         first, second = await lab.command(), await lab.command()
         lab.keeper._report({"up": True})

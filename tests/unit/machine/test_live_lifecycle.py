@@ -1,7 +1,5 @@
 """Every input in every state of a lab that lives, and every moment for every stop of a run."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -78,9 +78,7 @@ def test_a_command_without_an_answer_says_so() -> None:
         with_qemu(LostQmp(), lambda machine: machine.command("cont"))
 
 
-def test_a_snapshot_that_qemu_never_finishes_to_read_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_snapshot_that_qemu_never_finishes_to_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qemu, "ANSWER_S", 0.01)
     with pytest.raises(MachineError, match=r"still reading the snapshot after 0\.01 s"):
         with_qemu(SilentQmp(), lambda machine: machine.load(0))

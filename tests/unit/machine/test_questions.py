@@ -101,17 +101,16 @@ def test_a_row_tells_the_untagged_vlan_from_the_tagged_ones(file: Path) -> None:
     )
     rows = {(row["node"], row["interface"]): (row["vlan"], row["trunk"]) for row in questions.plan(file)["interfaces"]}
     assert rows == {
-        ("a", "eth1"): (None, []), ("leaf", "e1"): (1, []), ("leaf", "e2"): (1, [2, 3]), ("b", "eth1"): (1, [2, 3]),
-    }  # fmt: skip
+        ("a", "eth1"): (None, []),
+        ("leaf", "e1"): (1, []),
+        ("leaf", "e2"): (1, [2, 3]),
+        ("b", "eth1"): (1, [2, 3]),
+    }
 
 
 @pytest.mark.parametrize(
     ("old", "new", "place"),
-    [
-        ("kind: switch", "kind: swich", "5:18"),
-        ('"leaf:e2"', '"leef:e2"', "9:29"),
-        ("name: pair", "name: [pair", "2:9"),
-    ],
+    [("kind: switch", "kind: swich", "5:18"), ('"leaf:e2"', '"leef:e2"', "9:29"), ("name: pair", "name: [pair", "2:9")],
 )
 def test_an_error_is_at_a_line_and_column_of_the_user_s_file(file: Path, old: str, new: str, place: str) -> None:
     assert GOOD.count(old) == 1
@@ -125,13 +124,7 @@ def test_a_fabric_is_a_file_that_can_be_planned(file: Path) -> None:
             requests.Fabric(fabric="leaf-spine", options={"leaves": 2, "spines": 1, "hosts": 1, "bridged": True})
         )
     )
-    assert {row["node"] for row in questions.plan(file)["interfaces"]} == {
-        "spine1",
-        "leaf1",
-        "leaf2",
-        "host1",
-        "host2",
-    }
+    assert {row["node"] for row in questions.plan(file)["interfaces"]} == {"spine1", "leaf1", "leaf2", "host1", "host2"}
 
 
 def test_a_fabric_that_cannot_be_made_is_wrong_input() -> None:

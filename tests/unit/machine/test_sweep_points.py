@@ -13,12 +13,7 @@ from testbed.machine.sweeps.points import MOST, Point, seeds
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [
-        ("0..4", [0, 1, 2, 3, 4]),
-        ("1,5,9", [1, 5, 9]),
-        ("7..7", [7]),
-        ("3..5, 1, 4..6", [3, 4, 5, 1, 6]),
-    ],
+    [("0..4", [0, 1, 2, 3, 4]), ("1,5,9", [1, 5, 9]), ("7..7", [7]), ("3..5, 1, 4..6", [3, 4, 5, 1, 6])],
 )
 def test_seeds_are_ranges_and_numbers_each_once(text: str, found: list[int]) -> None:
     assert seeds(text) == found
@@ -53,5 +48,13 @@ def test_any_text_is_seeds_or_refused(text: str) -> None:
 def test_the_command_of_a_run_is_quoted_for_a_shell() -> None:
     point = Point(7, {"name": "as-is", "expected": "fault", "text": "", "settings": {}}, {}, {"text": "it's $HOME"})
     assert shlex.split(point.command("my scenarios/a")) == [
-        "testbed", "run", "my scenarios/a", "--variant", "as-is", "--set", "text=it's $HOME", "--seed", "7",
-    ]  # fmt: skip
+        "testbed",
+        "run",
+        "my scenarios/a",
+        "--variant",
+        "as-is",
+        "--set",
+        "text=it's $HOME",
+        "--seed",
+        "7",
+    ]

@@ -1,7 +1,5 @@
 """Tasks side by side fail with one error, whichever process their command is."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The dashboard and the alarms use what a lab exports, in words that Prometheus understands."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """docs/metrics.md has what there is."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path

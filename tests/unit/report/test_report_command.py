@@ -17,7 +17,7 @@ from testbed.faults import catalogue
 from testbed.records.counter_names import find
 from testbed.report import gear
 from testbed.report.contents import contents
-from testbed.report.model import Part, Run, read_run
+from testbed.report.run_model import Part, Run, read_run
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 
@@ -52,10 +52,7 @@ def test_a_report_is_written_into_the_run_directory(run_directory: Path, capsys:
     assert (part["label"], part["expected"], part["observed"], part["as_expected"]) == ("as-is", "fault", "fault", True)
     assert part["evidence"] == [["completion", "RETRY_EXC_ERR"]]
     assert part["marks"][0]["places"] == [["leaf", ""]]
-    assert part["counters"] == [
-        ["client", "eth1", "rx_packets", 7],
-        ["client", "client-eth1", "retry_exceeded_err", 1],
-    ]
+    assert part["counters"] == [["client", "eth1", "rx_packets", 7], ["client", "client-eth1", "retry_exceeded_err", 1]]
     assert part["meanings"]["retry_exceeded_err"][:3] == [True, "queue pairs", "RDMA device"]
     assert [title["title"] for title in part["gear"]] == [
         "The switch's ARP entry has a MAC that is not the owner's",

@@ -54,8 +54,7 @@ def test_an_error_in_a_module_beside_it_is_at_the_line_that_imports_it(write: Ca
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [("", 0), (HEAD, 0), (scenario(ONE, RUN) + "class Second(Story): ...\n", 2)],
+    ("text", "count"), [("", 0), (HEAD, 0), (scenario(ONE, RUN) + "class Second(Story): ...\n", 2)]
 )
 def test_a_file_holds_exactly_one_scenario(write: Callable[..., Path], text: str, count: int) -> None:
     error = refused(write(text))
@@ -78,10 +77,7 @@ def test_a_scenario_that_is_only_imported_is_not_the_file_s(write: Callable[...,
         (['"A story."', RUN], "class Story has no `variants`"),
         (['"A story."', ONE], "class Story has no method `run`"),
         (['"A story."', "variants = ()", RUN], "class Story has no variants"),
-        (
-            ['"A story."', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN],
-            "variant b is there twice",
-        ),
+        (['"A story."', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN], "variant b is there twice"),
         (
             ['"A story."', 'variants = (Variant("a", "broken", ""),)', RUN],
             "variant a expects 'broken', not 'fault' or 'healthy'",

@@ -1,7 +1,5 @@
 """Whatever a user sets, a parameter has a value of its type or there is one InputError."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, Literal

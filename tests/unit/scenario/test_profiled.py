@@ -1,7 +1,5 @@
 """Parameters of a scenario choose the profile of its switches, and replace those of its values that it names."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.scenario.model import Parameters, Scenario

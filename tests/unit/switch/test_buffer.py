@@ -1,7 +1,5 @@
 """The buffer of a switch, from its profile."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.errors import InputError
@@ -26,7 +24,7 @@ def test_what_is_shared_is_left_of_the_buffer_beside_reserves_and_headroom() -> 
         ({"buffer": 50_000}, "leaves -50000 to share", "`buffer: 106000` is the least that works."),
         ({"pfc_xon_offset": 290_000}, "(290000 bytes) is above the threshold", "`pfc_xon_offset: 75000`"),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_cannot_work_are_refused_with_what_would(values: dict[str, int], wrong: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         buffer_of("leaf", SONIC.replace(**values), LOSSLESS, ports=10, mtu=1500)

@@ -1,8 +1,6 @@
 """Whatever packets, misses, FDB news, commands and times come: the tables keep their bounds and ages, and a data plane
 that does nothing but apply the effects has what the control plane shows."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address
@@ -144,11 +142,7 @@ class AnySwitch(RuleBasedStateMachine):
         self.heard[vlan, packet.sender_ip].add(self.now)
         self._apply(self.plane.on_packet(self.now, vlan, packet))
 
-    @rule(
-        svi=st.sampled_from(SVIS[:2]),
-        hosts=st.lists(HOSTS, min_size=1, max_size=4),
-        mac=MACS,
-    )
+    @rule(svi=st.sampled_from(SVIS[:2]), hosts=st.lists(HOSTS, min_size=1, max_size=4), mac=MACS)
     def hosts_speak(self, svi: Svi, hosts: list[int], mac: str) -> None:
         """Hosts ask for their gateway, as a packet for it has them do; 254 claims to be the gateway."""
         assert svi.address
@@ -204,8 +198,13 @@ class AnySwitch(RuleBasedStateMachine):
 
     @rule(family=st.sampled_from(FAMILIES), vlan=st.none() | VLANS, ip=IPS | IPS6 | st.none())
     def clear(self, family: Family, vlan: int | None, ip: IPAddress | None) -> None:
-        stays = [key for key in self.rows if key[1].version != family or {vlan, key[0], None} != {key[0], None}
-                 or {ip, key[1], None} != {key[1], None}]  # fmt: skip
+        stays = [
+            key
+            for key in self.rows
+            if key[1].version != family
+            or {vlan, key[0], None} != {key[0], None}
+            or {ip, key[1], None} != {key[1], None}
+        ]
         self._apply(self.plane.clear(family, vlan, ip))
         assert sorted(self.rows, key=str) == sorted(stays, key=str)
 

@@ -1,7 +1,5 @@
 """An SVI that answers for its subnet, and a control plane that comes back from a warm reboot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, IPv6Interface
 
@@ -14,10 +12,7 @@ from testbed.switch.profile import profile
 
 ELSEWHERE = IPv4Address("10.0.20.9")
 UNUSED6 = IPv6Address("2001:db8:10::77")
-PROXY = (
-    replace(SVIS[0], proxy_arp=True, address6=IPv6Interface("2001:db8:10::fe/64")),
-    *SVIS[1:],
-)
+PROXY = (replace(SVIS[0], proxy_arp=True, address6=IPv6Interface("2001:db8:10::fe/64")), *SVIS[1:])
 
 
 def proxy(name: str = "sonic") -> Switch:

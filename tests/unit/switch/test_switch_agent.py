@@ -1,7 +1,5 @@
 """The agent process on a data plane that is not a kernel: a pipe wakes it, and what it does is in a file."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

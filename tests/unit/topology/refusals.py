@@ -1,7 +1,5 @@
 """Bad input: each is one InputError (exit status 2) that names the place and says what would be right."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.errors import InputError

@@ -1,7 +1,5 @@
 """Addresses, subnets and routes of a topology file that cannot be."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import HEAD, assert_refused_at_caret, refused, with_node
 
@@ -78,10 +76,7 @@ def test_a_subnet_without_room_for_its_hosts() -> None:
     [
         ("[{to: default, via: ^10.0.0.2}]", "10.0.0.2 is an address of 'a' itself"),
         ("[{to: default, via: ^10.1.0.1}]", "10.1.0.1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
-        (
-            "[{to: default, via: 10.0.0.1}, {to: ^0.0.0.0/0, via: 10.0.0.9}]",
-            "'a' has two routes to 0.0.0.0/0",
-        ),
+        ("[{to: default, via: 10.0.0.1}, {to: ^0.0.0.0/0, via: 10.0.0.9}]", "'a' has two routes to 0.0.0.0/0"),
         ("[{to: 10.9.0.0/16, via: ^fd00::1}]", "fd00::1 is IPv6, and 10.9.0.0/16 is not"),
         ("[{to: default, via: ^fd01::1}]", "fd01::1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
     ],

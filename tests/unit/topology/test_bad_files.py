@@ -1,7 +1,5 @@
 """Files that cannot be read: each is one InputError that names the file, and the place in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

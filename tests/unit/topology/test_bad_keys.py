@@ -1,7 +1,5 @@
 """Keys and names of a topology file that are wrong: an error says what is allowed there, and what was meant."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, refused, with_links, with_node
 
@@ -58,9 +56,7 @@ def test_a_fault_from_the_start(fault: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("toplogy: {}", "unknown key 'toplogy' in the file; allowed: name, topology; did you mean 'topology'?"),
-    ],
+    [("toplogy: {}", "unknown key 'toplogy' in the file; allowed: name, topology; did you mean 'topology'?")],
 )
 def test_keys_at_the_top(text: str, message: str) -> None:
     assert_refused_at_caret(f"name: lab\ntopology: {{nodes: {{a: {{kind: host}}}}}}\n^{text}\n", message)
@@ -148,10 +144,7 @@ def test_an_unknown_profile_is_refused_when_the_caller_knows_them() -> None:
 
 def test_a_topology_made_in_python_names_the_path_instead_of_a_line() -> None:
     topology = Topology.model_validate(
-        {
-            "name": "lab",
-            "topology": {"nodes": {"a": {"kind": "host"}}, "links": [{"endpoints": ["a:eth1", "b:eth1"]}]},
-        }
+        {"name": "lab", "topology": {"nodes": {"a": {"kind": "host"}}, "links": [{"endpoints": ["a:eth1", "b:eth1"]}]}}
     )
     with pytest.raises(InputError, match=r"^topology\.links\[0\]\.endpoints\[1\]: unknown node 'b'; nodes: a$"):
         topology.plan()

@@ -1,7 +1,5 @@
 """Links of a topology file that are wrong."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, refused, with_links
 
@@ -80,10 +78,7 @@ def test_the_quality_of_one_direction() -> None:
             "{endpoints: [{node: a, interface: eth1, mac: ^'03:00:00:00:00:01'}, b:eth1]}",
             "03:00:00:00:00:01 is not a unicast MAC address",
         ),
-        (
-            "{endpoints: [{node: a, interface: eth1, mac: ^x}, b:eth1]}",
-            "the string 'x' is not a MAC address such as",
-        ),
+        ("{endpoints: [{node: a, interface: eth1, mac: ^x}, b:eth1]}", "the string 'x' is not a MAC address such as"),
         (
             "{endpoints: [{node: a, interface: eth1, mac: ^'06:00:00:00:00:01'}, b:eth1]}",
             "addresses that start with 06 are kept for what is made while a lab runs",
@@ -116,10 +111,7 @@ def test_a_link(link: str, message: str) -> None:
         ),
         (["^{endpoints: [a:eth1, a:eth2]}"], "both ends of the link are on node 'a'"),
         (["{endpoints: [a:eth1, ^a:eth1]}"], "interface a:eth1 is used twice"),
-        (
-            ["{endpoints: [^sw:vlan10, a:eth1], vlan: 10}"],
-            "port name 'vlan10' is kept for the switch's own interfaces",
-        ),
+        (["{endpoints: [^sw:vlan10, a:eth1], vlan: 10}"], "port name 'vlan10' is kept for the switch's own interfaces"),
         (["{endpoints: [^br:br0, a:eth1]}"], "port name 'br0' is kept for the bridge's own interfaces"),
         (["{endpoints: [sw:e1, a:eth1], vlan: ^30}"], "VLAN 30 is not among the VLANs of 'sw': 10, 20"),
         (["^{endpoints: [sw:e1, a:eth1]}"], "which VLAN of 'sw'? Add 'vlan' or 'trunk'; VLANs of 'sw': 10, 20"),
@@ -128,10 +120,7 @@ def test_a_link(link: str, message: str) -> None:
         (["{endpoints: [sw:e1, a:eth1], ^trunk: [10]}"], "host 'a' reads untagged frames only: add 'vlan'"),
         (["{endpoints: [sw:e1, br:p1], ^trunk: [10]}"], "bridge 'br' does not know VLANs"),
         (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [20, ^20]}"], "VLAN 20 is twice in the trunk"),
-        (
-            ["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [^10]}"],
-            "VLAN 10 is both the access VLAN and in the trunk",
-        ),
+        (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [^10]}"], "VLAN 10 is both the access VLAN and in the trunk"),
         (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [^30]}"], "VLAN 30 is not among the VLANs of 'sw'"),
         (
             ["{endpoints: [sw:e1, a:eth1], vlan: 10, ipv4: [^10.0.10.7/24]}"],

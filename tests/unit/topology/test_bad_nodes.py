@@ -1,7 +1,5 @@
 """Nodes of a topology file that are wrong."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, refused, with_node
 
@@ -57,10 +55,7 @@ from testbed.topology.values import check_rdma
             "'nic' must be 'hardware' or 'rxe', not the string 'hardwar'; did you mean 'hardware'?",
         ),
         ("{kind: host, rdma: ^yes}", "'rdma' is true, false or a NIC such as {device: mlx5_0}, not the string 'yes'"),
-        (
-            "{kind: host, ^vlans: {1: }}",
-            "'vlans' is a key of a switch, not of a host; allowed: routes, nic, rdma",
-        ),
+        ("{kind: host, ^vlans: {1: }}", "'vlans' is a key of a switch, not of a host; allowed: routes, nic, rdma"),
         ("{kind: bridge, ^nic: rxe}", "'nic' is a key of a host, not of a bridge; allowed: labels, group"),
         ("{kind: switch, profile: ^7}", "'profile' must be a string, not the number 7; quote it"),
         ("{kind: switch, vlans: ^[10]}", "'vlans' must be a mapping, not a list"),
@@ -72,21 +67,12 @@ from testbed.topology.values import check_rdma
             "the string '10.0.0.1' lacks the length of its prefix; for example 10.0.0.1/24",
         ),
         ("{kind: switch, vlans: {1: ^10.0.0.256/24}}", "the string '10.0.0.256' is not an IPv4 address"),
-        (
-            "{kind: switch, vlans: {1: ^10.0.0.0/24}}",
-            "10.0.0.0/24 is the network or broadcast address of 10.0.0.0/24",
-        ),
-        (
-            "{kind: switch, vlans: {1: ^10.0.0.1/33}}",
-            "prefix length '33' of the string '10.0.0.1/33' is not in 1..31",
-        ),
+        ("{kind: switch, vlans: {1: ^10.0.0.0/24}}", "10.0.0.0/24 is the network or broadcast address of 10.0.0.0/24"),
+        ("{kind: switch, vlans: {1: ^10.0.0.1/33}}", "prefix length '33' of the string '10.0.0.1/33' is not in 1..31"),
         ("{kind: switch, vlans: {1: ^224.0.0.1/24}}", "224.0.0.1 cannot be the address of an interface"),
         ("{kind: switch, vlans: {1: ^2001:db8::1::/64}}", "the string '2001:db8::1::' is not an IPv6 address"),
         ("{kind: switch, vlans: {1: ^2001:db8::1}}", "lacks the length of its prefix; for example 2001:db8::1/64"),
-        (
-            "{kind: switch, vlans: {1: ^2001:db8::/64}}",
-            "2001:db8::/64 is the address of any router in 2001:db8::/64",
-        ),
+        ("{kind: switch, vlans: {1: ^2001:db8::/64}}", "2001:db8::/64 is the address of any router in 2001:db8::/64"),
         (
             "{kind: switch, vlans: {1: ^2001:db8::1/128}}",
             "prefix length '128' of the string '2001:db8::1/128' is not in 1..127",
@@ -118,10 +104,7 @@ from testbed.topology.values import check_rdma
             "{kind: switch, vlans: {1: 10.0.0.1/24}, routes: [{to: default, via: [10.0.0.2, ^10.0.9.1]}]}",
             "10.0.9.1 is in no subnet of 'n'; its subnets: 10.0.0.0/24",
         ),
-        (
-            "{kind: host, routes: [{to: default, via: ^10.0.0.1}]}",
-            "10.0.0.1 is in no subnet of 'n'; its subnets: none",
-        ),
+        ("{kind: host, routes: [{to: default, via: ^10.0.0.1}]}", "10.0.0.1 is in no subnet of 'n'; its subnets: none"),
     ],
 )
 def test_a_node(body: str, message: str) -> None:

@@ -1,7 +1,5 @@
 """Fabrics that BGP routes, wrongly described."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, with_node
 
@@ -77,6 +75,5 @@ def test_a_gateway_address_twice_in_one_broadcast_domain() -> None:
 def test_the_mtu_of_a_routed_link_is_one_for_ipv6() -> None:
     link = '    - {endpoints: ["a:e1", "b:e1"], mtu: ^1000}\n'
     assert_refused_at_caret(
-        f"name: lab\ntopology:\n  routing: frr\n{LINKS}{link}",
-        "MTU 1000 is below 1280, which the IPv6 of 'a' needs",
+        f"name: lab\ntopology:\n  routing: frr\n{LINKS}{link}", "MTU 1000 is below 1280, which the IPv6 of 'a' needs"
     )

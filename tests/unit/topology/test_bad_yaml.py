@@ -1,7 +1,5 @@
 """Texts that are no topology, and hostile ones: a limit or one error with a line and a column."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import assert_refused_at_caret, refused, with_links, with_node
 

@@ -1,7 +1,5 @@
 """Nodes of `kind: linux` with an image, and what of containers is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed.errors import InputError

@@ -1,8 +1,6 @@
 """Files as containerlab's users write them: each is planned, with notes on what has no effect, or refused for the one
 reason that there is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files written for containerlab load, as far as they speak of the network."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface
 
 import pytest

@@ -1,7 +1,5 @@
 """Fabrics: what each kind consists of, that every host is reached, that its file says the same, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Network, ip_address
@@ -91,8 +89,11 @@ class TestWhatAKindConsistsOf:
         plan = two_tier(switches=3, hosts=2).topology().plan()
         assert len(hosts(plan)) == 6
         assert [node.name for node in plan.nodes.values() if node.kind == "switch"] == [
-            "core1", "access1", "access2", "access3",
-        ]  # fmt: skip
+            "core1",
+            "access1",
+            "access2",
+            "access3",
+        ]
         assert links_between(plan)["access2", "core1"] == 1
 
     def test_leaf_spine(self) -> None:
@@ -358,8 +359,10 @@ topology:
         plan = Topology.parse(file).plan()
         assert {host.nic for host in hosts(plan)} == {"rxe"}
         assert [plan.nodes[name].interface("eth1").rdma for name in ("host1", "host4", "probe")] == [
-            None, None, "probe-eth1",
-        ]  # fmt: skip
+            None,
+            None,
+            "probe-eth1",
+        ]
         assert str(plan.nodes["probe"].interface("eth1").address) == "10.1.1.3/24"
 
 
@@ -402,7 +405,7 @@ class TestRefusals:
             ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; it is static or frr"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "bridged, there is nothing to route: routing is frr"),
         ],
-    )  # fmt: skip
+    )
     def test_what_cannot_be_made_is_one_error_that_names_the_value(
         self, kind: str, options: dict[str, int | str], message: str
     ) -> None:

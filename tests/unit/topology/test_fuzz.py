@@ -5,8 +5,6 @@ files with something in them replaced.
 What was once wrong is in the directory `fuzz`, and is read again by each run.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -26,22 +24,85 @@ from testbed.topology.graph import STYLES
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CORPUS = sorted((HERE / "fuzz").iterdir())
-REAL = [
-    *sorted(ROOT.glob("scenarios/*/topology.clab.yml")),
-    *sorted((HERE / "containerlab").glob("[!r]*.clab.yml")),
-]
+REAL = [*sorted(ROOT.glob("scenarios/*/topology.clab.yml")), *sorted((HERE / "containerlab").glob("[!r]*.clab.yml"))]
 """Files that are planned."""
 PROFILES = load_profiles()
 FUZZ = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 """The same examples in every run."""
 
 WORDS = (
-    "name", "topology", "nodes", "links", "kinds", "groups", "defaults", "faults", "routing", "kind", "host", "switch",
-    "bridge", "linux", "exec", "env", "vlans", "routes", "endpoints", "a:eth1", "type", "mtu", "labels", "sysctls",
-    ": ", ":", "- ", "-", "\n", "\n  ", "\n    ", "{", "}", "[", "]", ", ", "&x ", "*x", "<<", "? ", "| ", "> ", "!",
-    "!!str ", "'", '"', "#", "{{", "${", "%", "@", "`", "---\n", "...\n", "\t", "\r", "\ufeff", "\x85", "\u2028",
-    "null", "true", "0x1", "1e999", "-0", "08", "1" * 19, "10.0.0.1/24", "fd00::1/64", "\U0001f600", "\x00", "e\u0301",
-)  # fmt: skip
+    "name",
+    "topology",
+    "nodes",
+    "links",
+    "kinds",
+    "groups",
+    "defaults",
+    "faults",
+    "routing",
+    "kind",
+    "host",
+    "switch",
+    "bridge",
+    "linux",
+    "exec",
+    "env",
+    "vlans",
+    "routes",
+    "endpoints",
+    "a:eth1",
+    "type",
+    "mtu",
+    "labels",
+    "sysctls",
+    ": ",
+    ":",
+    "- ",
+    "-",
+    "\n",
+    "\n  ",
+    "\n    ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    "&x ",
+    "*x",
+    "<<",
+    "? ",
+    "| ",
+    "> ",
+    "!",
+    "!!str ",
+    "'",
+    '"',
+    "#",
+    "{{",
+    "${",
+    "%",
+    "@",
+    "`",
+    "---\n",
+    "...\n",
+    "\t",
+    "\r",
+    "\ufeff",
+    "\x85",
+    "\u2028",
+    "null",
+    "true",
+    "0x1",
+    "1e999",
+    "-0",
+    "08",
+    "1" * 19,
+    "10.0.0.1/24",
+    "fd00::1/64",
+    "\U0001f600",
+    "\x00",
+    "e\u0301",
+)
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.one_of(
         st.none(),

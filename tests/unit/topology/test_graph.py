@@ -65,11 +65,7 @@ def of_scenarios() -> list[Plan]:
     return list(found.values())
 
 
-PLANS = [
-    *(fabric.topology().plan() for fabric in FABRICS),
-    *of_scenarios(),
-    Topology.parse(WIRED_ODDLY).plan(),
-]
+PLANS = [*(fabric.topology().plan() for fabric in FABRICS), *of_scenarios(), Topology.parse(WIRED_ODDLY).plan()]
 NAMES = [fabric.command.removeprefix("testbed topology new ") for fabric in FABRICS]
 every = pytest.mark.parametrize("plan", PLANS, ids=[*NAMES, *(plan.name for plan in PLANS[len(NAMES) :])])
 
@@ -231,8 +227,12 @@ def test_each_rail_has_a_colour() -> None:
         interface = re.match(r"host[0-9]+:(eth[0-9])", title.text or "")
         colours[interface[1] if interface else "switches"].add(path.get("stroke"))
     assert {rail: len(found) for rail, found in colours.items()} == {
-        "eth1": 1, "eth2": 1, "eth3": 1, "eth4": 1, "switches": 1,
-    }  # fmt: skip
+        "eth1": 1,
+        "eth2": 1,
+        "eth3": 1,
+        "eth4": 1,
+        "switches": 1,
+    }
     assert len({colour for found in colours.values() for colour in found}) == 5
 
 

@@ -1,7 +1,5 @@
 """IPv6 in plans: beside IPv4, and instead of it."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 import pytest

@@ -1,7 +1,5 @@
 """The JSON Schema that editors use says what the loader accepts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plans of topologies that are right."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The traffic of training in parallel, against published figures and against what its own steps send."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

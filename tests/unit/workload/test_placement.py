@@ -1,7 +1,5 @@
 """Where the ranks of a job are, and what is refused before they start."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Interface
 from types import SimpleNamespace
 from typing import Any

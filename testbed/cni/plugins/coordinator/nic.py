@@ -1,7 +1,5 @@
 """The interface of a call, with the kernels of its pod and of the node."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.plugins.coordinator.coordinator_config import Configuration
 from testbed.cni.spec.codes import CONFIG, OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS

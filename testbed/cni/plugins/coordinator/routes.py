@@ -5,8 +5,6 @@ The main table keeps the default route of one interface; packets from the addres
 those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_network

@@ -1,7 +1,5 @@
 """The steps `mac` and `rp_filter`: settings of the pod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -5,8 +5,6 @@ makes the pair; the addresses of the others get routes over it. Only in mode und
 made by bridge or ptp already reaches its node.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

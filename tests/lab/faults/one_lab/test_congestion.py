@@ -1,7 +1,5 @@
 """Faults of congestion: their traffic takes the path that was chosen, at the rate that was asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from testbed import Lab

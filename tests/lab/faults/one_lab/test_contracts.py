@@ -1,8 +1,6 @@
 """Every fault is felt by those that its contract names and by no others, and by nobody when it has gone; and one that
 does not come, does not hold or does not go is an error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -48,7 +46,7 @@ from testbed.faults import (
 from testbed.faults import ArpEntryCorrupt as Corrupt
 from testbed.lab import Lab
 from testbed.protocol import Event
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.run import Run, Variant
 
 pytestmark = [pytest.mark.topology(TOPOLOGY), pytest.mark.keeps_tables]

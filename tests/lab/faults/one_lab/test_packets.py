@@ -1,7 +1,5 @@
 """Exact packets: the one that was meant is met, once, and RDMA feels just that."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The ring of pauses that the programs write and Python reads."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

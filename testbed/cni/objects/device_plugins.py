@@ -1,0 +1,170 @@
+"""Offers of device plugins on a node: shared RDMA devices and VFs, as users configure them.
+
+Sources: k8s-rdma-shared-dev-plugin (README), sriov-network-operator (SriovNetworkNodePolicy), both as in Spiderpool's
+docs/usage/install/ai. A lab's NICs have names, but no PCI addresses and no IDs.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from testbed.cni.objects.kinds import Free, Metadata, Part, Spec, Texts
+from testbed.documents import json
+from testbed.errors import InputError
+
+CONFIG = "config.json"
+"""The key of a ConfigMap."""
+PREFIX = "spidernet.io"
+"""The prefix of VF resources, with which Spiderpool installs sriov-network-operator."""
+NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; say"
+_PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The offer of one resource on a node."""
+
+    amount: int
+    vfs: Mapping[str, str] = field(default_factory=dict)
+    """The interfaces of VFs, and the NIC of each. Empty: the units are all alike."""
+    shared: Sequence[str] = ()
+    """The interfaces whose RDMA device is shared."""
+
+
+def _without(*keys: str, instead: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and (found := [key for key in keys if value.get(key)]):
+            raise ValueError(f"{found[0]} {NO_IDS} which by {instead}")
+        return value
+
+    return BeforeValidator(check)
+
+
+class Interfaces(Part):
+    ifNames: Annotated[list[str], Field(min_length=1)]  # noqa: N815 (the plugins' names, here and below)
+    linkTypes: list[Literal["ether"]] = Field(default_factory=list)  # noqa: N815
+    vendors: list[str] = Field(default_factory=list)
+    deviceIDs: list[str] = Field(default_factory=list)  # noqa: N815
+    drivers: list[str] = Field(default_factory=list)
+
+
+class SharedDevice(Part):
+    resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
+    resourcePrefix: Annotated[str, Field(min_length=1)] = "rdma"  # noqa: N815
+    rdmaHcaMax: Annotated[int, Field(ge=0)]  # noqa: N815
+    selectors: Annotated[Interfaces, _without("vendors", "deviceIDs", "drivers", instead="ifNames")]
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resourcePrefix}/{self.resourceName}"
+
+
+class SharedDevices(Part):
+    """The configuration of k8s-rdma-shared-dev-plugin."""
+
+    periodicUpdateInterval: int = 60  # noqa: N815
+    configList: list[SharedDevice]  # noqa: N815
+
+
+class Functions(Part):
+    pfNames: Annotated[list[str], Field(min_length=1)]  # noqa: N815
+    vendor: str = ""
+    deviceID: str = ""  # noqa: N815
+    rootDevices: list[str] = Field(default_factory=list)  # noqa: N815
+    netFilter: str = ""  # noqa: N815
+
+    def by_name(self, count: int) -> dict[str, list[int]]:
+        """Return the numbers of VFs of each NIC. InputError."""
+        found = {}
+        for text in self.pfNames:
+            match = _PF.fullmatch(text)
+            if not match or (match["last"] and not int(match["first"]) <= int(match["last"]) < count):
+                raise InputError(f"spec.nicSelector.pfNames: {text} is not a NIC, or one with VFs such as eth1#0-3")
+            found[match["name"]] = list(range(count))
+            if match["last"]:
+                found[match["name"]] = list(range(int(match["first"]), int(match["last"]) + 1))
+        return found
+
+
+class NodePolicy(Part, Spec):
+    """SriovNetworkNodePolicy."""
+
+    resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
+    numVfs: Annotated[int, Field(ge=1, le=128)]  # noqa: N815
+    nicSelector: Annotated[  # noqa: N815
+        Functions, _without("rootDevices", "deviceID", "vendor", "netFilter", instead="pfNames")
+    ]
+    nodeSelector: Texts = Field(default_factory=dict)  # noqa: N815
+    priority: int = 99
+    deviceType: Literal["netdevice"] = "netdevice"  # noqa: N815
+    linkType: Literal["eth", "ETH"] = "eth"  # noqa: N815
+    isRdma: bool = False  # noqa: N815
+
+    @property
+    def resource(self) -> str:
+        return f"{PREFIX}/{self.resourceName}"
+
+    def check(self, metadata: Metadata) -> None:
+        self.nicSelector.by_name(self.numVfs)
+
+
+class ConfigMapData(Free, Spec):
+    """The `data` of a ConfigMap."""
+
+    def check(self, metadata: Metadata) -> None:
+        shared_devices(self.model_extra or {})
+
+
+class NodeStatus(Free, Spec):
+    """The `status` of a Node."""
+
+    def check(self, metadata: Metadata) -> None:
+        allocatable(self.model_extra or {})
+
+
+_SHARED = TypeAdapter(SharedDevices)
+
+
+def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
+    """Return the devices in the `data` of a ConfigMap, if it is k8s-rdma-shared-dev-plugin's. InputError."""
+    text = data.get(CONFIG)
+    if not isinstance(text, str) or "configList" not in text:
+        return []
+    return json.typed(text, _SHARED, f"data.{CONFIG}").configList
+
+
+def allocatable(status: Mapping[str, Any]) -> dict[str, Offer]:
+    """Return what a Node's status declares, without common resources such as cpu. InputError."""
+    given = status.get("allocatable") or {}
+    return {name: Offer(amount(name, value)) for name, value in given.items() if "/" in name}
+
+
+def amount(name: str, value: Any) -> int:
+    if re.fullmatch(r"\d{1,9}", str(value)):
+        return int(value)
+    raise InputError(f"{name}: {value!r} is no number of devices")
+
+
+def offers(
+    interfaces: Collection[str],
+    labels: Mapping[str, str],
+    status: Mapping[str, Any],
+    shared: Iterable[SharedDevice],
+    policies: Iterable[NodePolicy],
+) -> dict[str, Offer]:
+    """Return the offers of a node with these interfaces and labels. The offer of a plugin replaces that of `status`, as
+    in kubelet."""
+    found = allocatable(status)
+    for device in shared:
+        there = [name for name in device.selectors.ifNames if name in interfaces]
+        found[device.resource] = Offer(device.rdmaHcaMax if there else 0, shared=there)
+    functions: dict[str, dict[str, str]] = {}
+    for policy in sorted(policies, key=lambda one: one.priority):
+        if policy.nodeSelector.items() <= labels.items():
+            of_resource = functions.setdefault(policy.resource, {})
+            for name, numbers in policy.nicSelector.by_name(policy.numVfs).items():
+                of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
+    return found | {resource: Offer(len(vfs), vfs) for resource, vfs in functions.items()}

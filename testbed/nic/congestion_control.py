@@ -1,0 +1,146 @@
+"""How NICs control congestion: DCQCN and TIMELY with their published values, and the law by which they are scaled.
+
+Sources: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, sections 3 and 5; Mittal et
+al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, section 4.3.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from testbed.errors import InputError, did_you_mean
+
+Factor = Annotated[float, Field(ge=1, le=100_000)]
+Microseconds = Annotated[float, Field(gt=0, le=1e7)]
+BitsPerSecond = Annotated[float, Field(gt=0, le=1e12)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+ONE = 1 << 16
+"""In the numbers of shares."""
+
+
+class Algorithm(BaseModel):
+    """The parameters of an algorithm at a link's own speed. In a lab that is `scale` times slower all bytes stay as
+    they are, times are multiplied by it, rates divided: one is the other, seen in slow motion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    name: ClassVar[str]
+    answers_marks: ClassVar[bool]
+    """Whether its receivers answer marked packets with CNPs."""
+
+    scale: Factor
+    """How many times slower the lab's links are than those that the other values are for: 400 is 100 Mbit/s for
+    40 Gbit/s."""
+
+    @abstractmethod
+    def numbers(self) -> dict[str, int]:
+        """Return the values of its structure in bpf/layout.h, in nanoseconds and bits per second of the lab."""
+
+    def slowed(self, microseconds: float) -> int:
+        return round(microseconds * 1e3 * self.scale)
+
+    def divided(self, bits_per_second: float) -> int:
+        return max(1, round(bits_per_second / self.scale))
+
+
+class Dcqcn(Algorithm):
+    """Marks at switches, CNPs of receivers, rates of queue pairs at senders."""
+
+    name = "dcqcn"
+    answers_marks = True
+
+    scale: Factor = 400
+    g: Share = 1 / 256
+    """The gain of alpha, the share of marked packets."""
+    cnp_us: Microseconds = 50
+    """A receiver sends one CNP of a queue pair in so long at most (N)."""
+    alpha_us: Microseconds = 55
+    """Without a CNP for so long alpha falls (K)."""
+    increase_us: Microseconds = 55
+    """Without a CNP for so long the rate rises (T)."""
+    increase_bytes: Annotated[int, Field(ge=0, le=1 << 40)] = 10_000_000
+    """So does it after so many bytes (B); 0: not."""
+    stages: Annotated[int, Field(ge=1, le=100)] = 5
+    """Rises towards the rate before the last cut, after which the target rises, too (F)."""
+    additive_bps: BitsPerSecond = 40e6
+    """By which the target rises (R_AI)."""
+    hyper_bps: BitsPerSecond = 400e6
+    """By which it rises when both the timer and the counter are past `stages` (R_HAI)."""
+    least_bps: BitsPerSecond = 40e6
+    """Below which no rate falls."""
+
+    def numbers(self) -> dict[str, int]:
+        return {
+            "g": max(1, round(self.g * ONE)),
+            "alpha_ns": self.slowed(self.alpha_us),
+            "increase_ns": self.slowed(self.increase_us),
+            "increase_bytes": self.increase_bytes,
+            "stages": self.stages,
+            "ai": self.divided(self.additive_bps),
+            "hai": self.divided(self.hyper_bps),
+            "least": self.divided(self.least_bps),
+            "cnp_ns": self.slowed(self.cnp_us),
+        }
+
+
+class Timely(Algorithm):
+    """Rates of queue pairs by the round trips that their sender measures. Responses to READs are not controlled: nobody
+    acknowledges them."""
+
+    name = "timely"
+    answers_marks = False
+
+    scale: Factor = 100
+    low_us: Microseconds = 50
+    """Below this round trip the rate rises, whatever the gradient (T_low)."""
+    high_us: Microseconds = 500
+    """Above it the rate falls, whatever the gradient (T_high)."""
+    least_rtt_us: Microseconds = 20
+    """The round trip of an idle network, by which the gradient is measured (minRTT)."""
+    beta: Share = 0.8
+    """By how much the rate falls."""
+    ewma: Annotated[float, Field(gt=0, le=1)] = 0.875
+    """The weight of the last change of the round trip in the gradient (alpha; the value of "ECN or Delay", CoNEXT
+    2016)."""
+    additive_bps: BitsPerSecond = 10e6
+    """By which the rate rises after a round trip (delta)."""
+    hyper_after: Annotated[int, Field(ge=1, le=1000)] = 5
+    """After so many round trips in a row that did not rise it rises `hyper_steps` times as much."""
+    hyper_steps: Annotated[int, Field(ge=1, le=1000)] = 5
+    """See `hyper_after` (N)."""
+    least_bps: BitsPerSecond = 10e6
+    """Below which no rate falls."""
+
+    def numbers(self) -> dict[str, int]:
+        return {
+            "low_ns": self.slowed(self.low_us),
+            "high_ns": self.slowed(self.high_us),
+            "least_rtt_ns": self.slowed(self.least_rtt_us),
+            "beta": round(self.beta * ONE),
+            "ewma": round(self.ewma * ONE),
+            "ai": self.divided(self.additive_bps),
+            "hyper_after": self.hyper_after,
+            "hyper_steps": self.hyper_steps,
+            "least": self.divided(self.least_bps),
+        }
+
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {kind.name: kind for kind in (Dcqcn, Timely)}
+
+
+def congestion(name: str, values: Mapping[str, Any], where: str) -> Algorithm | None:
+    """Return an algorithm with these values in the place of the published ones; for ``none`` nothing. InputError names
+    the value that is wrong."""
+    if name == "none":
+        return None
+    kind = ALGORITHMS[name]
+    if unknown := sorted(values.keys() - kind.model_fields.keys()):
+        hint = f"{did_you_mean(unknown[0], kind.model_fields)}It has: {', '.join(kind.model_fields)}."
+        raise InputError(f"{where}: {name} has no value {unknown[0]!r}", hint=hint)
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise InputError(f"{where}: {wrong['loc'][0]}: {wrong['msg']}") from None
