@@ -105,7 +105,8 @@ for kind in SHELLS.values():
 
 
 @click.command(
-    help="""Print what has a shell complete this command: names of labs, nodes, interfaces, scenarios, faults and so on.
+    help="""Print the script with which a shell completes this command: names of labs, nodes, interfaces, scenarios,
+    faults and so on.
 
     \b
     bash   source <(testbed completion bash)              in ~/.bashrc

@@ -30,21 +30,21 @@ UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 def lab_option(command: Command) -> Command:
     return click.option(
         "--lab", "-l", "name", metavar="NAME", default="", envvar="TESTBED_LAB", shell_complete=completing.labs,
-        help="The lab, if there are several. Also from TESTBED_LAB.",
+        help="Name of the lab, if several are up; or set TESTBED_LAB.",
     )(command)  # fmt: skip
 
 
 def format_option(command: Command) -> Command:
     return click.option(
         "--format", "-f", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
-        help="As a table, or as JSON.",
+        help="Print a table, or JSON.",
     )(command)  # fmt: skip
 
 
 def metrics_option(command: Command) -> Command:
     return click.option(
         "--metrics", metavar="PORT", type=click.IntRange(0, 65535),
-        help="Have Prometheus scrape metrics at this port of the loopback address; 0 takes one that is free.",
+        help="Serve metrics for Prometheus at this port of the loopback address; 0 takes a free port.",
     )(command)  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def seconds(text: str) -> float:
         return float(text)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|min|[smhd])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise InputError(f"{text!r} is no time", hint="Such as 500ms, 90s, 25m, 8h, 1h30m, 2d.")
+        raise InputError(f"{text!r} is not a time", hint="Such as 500ms, 90s, 25m, 8h, 1h30m, 2d.")
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 

@@ -47,7 +47,7 @@ def as_json(found: Shrunk, scenario: str, directory: Path) -> dict[str, Any]:
 
 def report(screen: Console, found: Shrunk, scenario: str, directory: Path) -> None:
     screen.print()
-    screen.print(Text(plain(f"{found.variant} fails in each of these runs that has the same failure:"), "bold"))
+    screen.print(Text(plain(f"Failure of {found.variant}, in each run below with the same failure:"), "bold"))
     for failure in found.failures:
         screen.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
     screen.print()

@@ -35,7 +35,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            text = f"No such option {error.option_name!r}. Options of the script stand behind `--`."
+            text = f"No such option {error.option_name!r}. Options of the script follow `--`."
             raise click.NoSuchOption(error.option_name, text, error.possibilities, error.ctx) from None
 
 
@@ -48,15 +48,15 @@ class Command(click.Command):
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s"
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s" --matrix ucx_timeout,ucx_retries
 
-    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it go along.
-    ARGs are the script's; options among them stand behind `--`. A step is a step() of an optimizer of torch.
+    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it are copied
+    along. ARGs are the script's; options among them follow `--`. A step is a call of step() of a torch optimizer.
 
-    Exit status: 0 the job completed on all ranks, with --matrix every run was carried out; 1 not, 2 wrong usage or
-    input, 3 this machine cannot run it.""",
+    Exit status: 0 the job completed on all ranks, with --matrix every run was executed; 1 not, 2 wrong usage or input,
+    3 this machine cannot run it.""",
 )
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", metavar="[ARG...]", nargs=-1)
-@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one a host; 4 without --on.")
+@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one for each host; 4 without --on.")
 @click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
 @click.option(
     "--on", "topology", type=click.Path(path_type=Path), metavar="FILE",
@@ -65,8 +65,8 @@ class Command(click.Command):
 )  # fmt: skip
 @click.option(
     "--fault", "fault_texts", metavar="TEXT", multiple=True, shell_complete=completing.faults,
-    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. The step is one that "
-    "every rank has done, the time counts from the job's start.",
+    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. A step counts when "
+    "every rank has done it; a time counts from the job's start.",
 )  # fmt: skip
 @click.option(
     "--matrix", "matrix_texts", metavar="KEY[=VALUE,...]", multiple=True,
@@ -78,11 +78,11 @@ class Command(click.Command):
 )  # fmt: skip
 @click.option(
     "--limit", metavar="TIME", default="1h", show_default=True, callback=time_of,
-    help="A job that lasts longer, on the lab's clock, hangs.",
+    help="A job that lasts longer, on the lab's clock, is reported as hanging.",
 )  # fmt: skip
 @options.machine_options
 @options.jobs_option
-@json_option("Print one JSON object: that of `testbed run`, with `job` in each of its variants.")
+@json_option("Print the JSON object of `testbed run`, with `job` in each of its variants.")
 def train(
     script: Path,
     arguments: tuple[str, ...],
@@ -98,7 +98,7 @@ def train(
     as_json: bool,
 ) -> int:
     if not limit:
-        raise InputError("--limit is 0: no job ends at once")
+        raise InputError("--limit is 0: give a time longer than 0")
     with processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]

@@ -39,17 +39,17 @@ def check_name(key: str, found: dict[str, list[str]]) -> None:
         hint = f"{did_you_mean(key, VARIABLES)}Settings: {', '.join(VARIABLES)}."
         raise InputError(f"--matrix: there is no setting {key!r}", hint=hint)
     if key in found:
-        raise InputError(f"--matrix: {key} is there twice")
+        raise InputError(f"--matrix: {key} is given twice")
 
 
 def check_value(key: str, value: str, there: Sequence[str]) -> None:
     if key == "ucx_timeout" and not (TIME.fullmatch(value) and float(TIME.fullmatch(value)[1])):  # type: ignore[index]
-        raise InputError(f"--matrix: ucx_timeout={value} is no time for UCX", hint="Such as 500us, 20ms, 1s.")
+        raise InputError(f"--matrix: ucx_timeout={value} is not a time for UCX", hint="Such as 500us, 20ms, 1s.")
     if key == "ucx_retries" and not re.fullmatch("[0-7]", value):
-        hint = "From 0 to 7; soft-RoCE takes 7 as for ever."
-        raise InputError(f"--matrix: ucx_retries={value} is no number of retries", hint=hint)
+        hint = "From 0 to 7; soft-RoCE retries for ever with 7."
+        raise InputError(f"--matrix: ucx_retries={value} is not a number of retries", hint=hint)
     if value in there:
-        raise InputError(f"--matrix: {key}={value} is there twice")
+        raise InputError(f"--matrix: {key}={value} is given twice")
 
 
 def variables(point: Mapping[str, str]) -> dict[str, str]:

@@ -170,7 +170,7 @@ def test_a_variant_is_compared_with_its_like_in_a_run_and_with_any_other_variant
 def test_what_differs_in_the_data_alone_is_named(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = (keep(f"{side}/a", [event(0, "job", "", "ends", ok=True, ranks=side)]) for side in (1, 2))
     assert invoke(["diff", str(one), str(other)]) == 1
-    assert "In line 1 their data is not the same: ranks 1 and 2\n" in capsys.readouterr().out
+    assert "Their data differs in line 1: ranks 1 and 2\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,10 @@ def test_another_trace_is_1_and_says_what_differs(
     said = capsys.readouterr().out
     assert "✗ good: trace cdcdcdcdcdcd, then abababababab; the first events that differ:\n  then: {" in said
     assert '"t": 2' in said
-    assert "not the same: QEMU: 10.0.2 (Debian) then, 11.0 (Debian) now\n" in said
-    assert "not the same: the parameters of good: {'packets': 9} then, {'packets': 8} now\n" in said
+    assert "different: QEMU: 10.0.2 (Debian) then, 11.0 (Debian) now\n" in said
+    assert "different: the parameters of good: {'packets': 9} then, {'packets': 8} now\n" in said
     assert "tiny: not the same trace · 1 variant · seed 9\n" in said
-    [command] = re.findall(r"What happened around them: testbed (diff .*)\n", said)
+    [command] = re.findall(r"See the events around it: testbed (diff .*)\n", said)
     assert invoke(shlex.split(command)) == 1
     assert "good: the same events; their times differ from line 2 on" in capsys.readouterr().out
     assert invoke(["rerun", str(directory), "--json"]) == 1
@@ -127,7 +127,7 @@ def test_a_run_without_a_trace_has_nothing_to_compare_with(
     ends_like(replace(bad, observed=None, trace="", failures=["the guest hangs"]))
     invoke(["run", str(tiny), "--variant", "good"])
     assert invoke(["rerun", "runs/tiny/latest"]) == 1
-    assert "✗ good: the run ended without a trace: there is nothing to compare with" in capsys.readouterr().out
+    assert "✗ good: the run ended without a trace: nothing to compare" in capsys.readouterr().out
 
 
 def damaged(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:

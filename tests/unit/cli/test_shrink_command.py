@@ -159,7 +159,7 @@ def test_a_run_that_is_as_expected_is_2(failing: Callable[[Fails], None], capsys
     assert "variant good is as expected: there is nothing to shrink" in capsys.readouterr().err
     assert invoke(["run", "tiny", "--variant", "good"]) == 0
     assert invoke(["shrink", "runs/tiny/latest"]) == 2
-    assert "name one variant that is not as expected\n  It has: none." in capsys.readouterr().err
+    assert "name one variant with an unexpected outcome\n  It has: none." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_faults_are_not_left_out_of_a_run_that_stops(
     failing(lambda *_: True)
     words = ["--variant", "good", "--stop-at", "fault", "--without-fault", "1"]
     assert invoke(["run", "tiny", *words]) == 2
-    assert "leave out --stop-at" in capsys.readouterr().err
+    assert "--stop-at exclude each other" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_an_interrupted_sweep_says_how_far_it_is(
         assert sweep("--seeds", "1..5", "--variant", "good", "--jobs", "1") == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert "1 of 5 runs are in runs/tiny/sweep.sqlite; the same command goes on from there" in capsys.readouterr().err
+    assert "1 of 5 runs are in runs/tiny/sweep.sqlite; the same command runs the rest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
