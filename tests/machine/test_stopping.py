@@ -71,7 +71,7 @@ def test_a_run_stops_at_a_time_and_then_at_a_step(lab: Command, plain: dict[str,
 def test_a_stop_that_never_comes_is_said_and_the_run_is_whole(lab: Command, plain: dict[str, Any]) -> None:
     run = lab("run", *VARIANT, "--stop-at", "first-failure")
     assert run.status == 0
-    assert "never came to 'first-failure'" in run.err
+    assert "never reached 'first-failure'" in run.err
     assert plain["trace"][:12] in run.out
 
 

@@ -150,7 +150,7 @@ def test_a_run_that_is_ended_and_another_that_waits_for_the_kernel() -> None:
     run.wait_until_up()
     assert state() >= {"namespace mine-a", "exclusive True", "sysctl net/ipv4/neigh/default/gc_thresh3 = 1000"}
     refused = Run("end").end()["error"]
-    assert (refused["message"], refused["status"]) == (f"another run has this kernel: process {run.pid}", 3)
+    assert (refused["message"], refused["status"]) == (f"another run uses this kernel: process {run.pid}", 3)
     assert left() == []
     assert "namespace mine-a" in state()
     run.end(signal.SIGTERM)
@@ -192,7 +192,7 @@ def test_gc_removes_what_a_killed_run_left_and_nothing_else(monkeypatch: pytest.
     assert [one["name"].split()[0] for one in listed if one["kind"] == "process"].count("sleep") == 2
 
     refused = Run("end").end()["error"]
-    assert (refused["message"], refused["status"]) == ("what a killed run left is in the way", 3)
+    assert (refused["message"], refused["status"]) == ("a killed run left something on this kernel", 3)
     assert "`testbed gc`" in refused["hint"]
     [busy] = left()
     assert busy["kind"] == "RDMA netns mode"  # it cannot be changed beside another's namespace

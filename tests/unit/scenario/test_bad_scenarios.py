@@ -80,7 +80,7 @@ AT_CLASS = [
     ('variants = (Variant("a", "fault", "", [1]),)', "the settings of variant a are a mapping of parameters, not [1]"),
     ('variants = (Variant("a", "fault", "", {1: 2}),)', "the settings of variant a are a mapping of parameters"),
     ('variants = (Variant("a", "fault", "", {"packets": object()}),)', "packets: Input should be a valid integer"),
-    ("def topology_for(self, parameters): return None", "topology_for returns None, which is no file's name"),
+    ("def topology_for(self, parameters): return None", "topology_for returns None, which is not a file name"),
     ("def profiles(self, parameters): return None", "profiles returns None, not profiles by the names of switches"),
     ('def profiles(self, parameters): return {"leaf": "sonic"}', "profiles has 'sonic' for leaf, which is no Profile"),
     ('def profiles(self, parameters): return {"spine": 1}', "profiles names 'spine', which is no switch of tiny"),
