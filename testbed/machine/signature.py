@@ -34,7 +34,7 @@ def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         hint = "Run: sudo apt-get install openssl"
-        raise UnsupportedError("signatures need openssl, which is not here", hint=hint) from None
+        raise UnsupportedError("signatures need openssl, which is not installed", hint=hint) from None
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

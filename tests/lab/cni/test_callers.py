@@ -105,7 +105,7 @@ def test_without_del_a_failed_pod_keeps_what_the_plugins_made(lab, plugin, log):
 
 
 def test_a_failed_pod_that_stays_has_one_attempt():
-    with pytest.raises(InputError, match="one attempt only"):
+    with pytest.raises(InputError, match="only one attempt is possible"):
         Caller(attempts=2, deletes_failed=False)
 
 

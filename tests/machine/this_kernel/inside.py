@@ -254,7 +254,7 @@ def test_the_run_of_a_command_is_killed_and_gc_is_named() -> None:
         os.kill(run.pid, signal.SIGKILL)
         _, told = process.communicate(timeout=UP_S)
     assert process.returncode == 1
-    assert "something of the run is left on this kernel: `testbed gc` removes it\n" in told
+    assert "the run left something on this kernel: `testbed gc` removes it\n" in told
     done = call("gc")
     assert (done.returncode, done.stderr) == (0, "")
     assert "namespace mine-a: removed\n" in done.stdout

@@ -53,7 +53,7 @@ def test_a_file_of_a_server_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_lab_is_that_of_the_file_s_name(capsys: pytest.CaptureFixture[str]) -> None:
     Path("one.clab.yml").write_text(FILE)
     assert invoke(["destroy", "-t", "one.clab.yml"]) == 2
-    assert "there is no lab pair" in capsys.readouterr().err
+    assert "lab pair does not exist" in capsys.readouterr().err
 
 
 def test_cleanup_removes_the_run_directory_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

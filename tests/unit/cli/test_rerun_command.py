@@ -149,17 +149,17 @@ def lacking(key: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (damaged("result.json", lambda text: text[:50]), "does not say what the run was made from: Invalid JSON"),
-        (damaged("result.json", lambda _: "[]"), "does not say what the run was made from: "),
-        (changed(made_from=None), "does not say what the run was made from: made_from: "),
-        (lacking("trace"), "does not say what the run was made from: trace: Field required"),
-        (changed(made_from={"file": "scenario.py"}), "does not say what the run was made from: made_from.machine: "),
-        (changed(seed="9"), "does not say what the run was made from: seed: "),
+        (damaged("result.json", lambda text: text[:50]), "does not record the inputs of the run: Invalid JSON"),
+        (damaged("result.json", lambda _: "[]"), "does not record the inputs of the run: "),
+        (changed(made_from=None), "does not record the inputs of the run: made_from: "),
+        (lacking("trace"), "does not record the inputs of the run: trace: Field required"),
+        (changed(made_from={"file": "scenario.py"}), "does not record the inputs of the run: made_from.machine: "),
+        (changed(seed="9"), "does not record the inputs of the run: seed: "),
         (changed(scenario="../x"), "'../x' cannot be the name of a scenario or a variant"),
-        (damaged("scenario/scenario.py", lambda text: f"{text}#"), "is damaged: scenario.py is not as the run had it"),
-        (lambda directory: (directory / "scenario/more.py").write_text(""), "is damaged: more.py is not"),
-        (lambda directory: shutil.rmtree(directory / "scenario"), "are not as the run had it"),
-        (lambda directory: (directory / "result.json").unlink(), "is no run directory: it has no result.json"),
+        (damaged("scenario/scenario.py", lambda text: f"{text}#"), "is damaged: scenario.py differs from"),
+        (lambda directory: (directory / "scenario/more.py").write_text(""), "is damaged: more.py differs"),
+        (lambda directory: shutil.rmtree(directory / "scenario"), "differ from the recorded run"),
+        (lambda directory: (directory / "result.json").unlink(), "is not a run directory: it has no result.json"),
     ],
 )
 def test_a_damaged_run_directory_is_2(

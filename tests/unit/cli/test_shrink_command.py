@@ -156,7 +156,7 @@ def test_settings_that_the_scenario_refuses_together_stay(
 def test_a_run_that_is_as_expected_is_2(failing: Callable[[Fails], None], capsys: pytest.CaptureFixture[str]) -> None:
     failing(lambda *_: False)
     assert invoke(["shrink", "tiny", "--variant", "good"]) == 2
-    assert "variant good is as expected: there is nothing to shrink" in capsys.readouterr().err
+    assert "variant good is as expected: nothing to shrink" in capsys.readouterr().err
     assert invoke(["run", "tiny", "--variant", "good"]) == 0
     assert invoke(["shrink", "runs/tiny/latest"]) == 2
     assert "name one variant with an unexpected outcome\n  It has: none." in capsys.readouterr().err
@@ -170,7 +170,7 @@ def test_a_run_that_is_as_expected_is_2(failing: Callable[[Fails], None], capsys
         (["tiny", "--variant", "good", "--set", "packets=-1"], "packets"),
         (["runs/tiny/latest", "--seed", "3"], "a run directory has its own"),
         (["runs/tiny/latest", "--variant", "bad"], "It has: good."),
-        (["elsewhere"], "there is no scenario 'elsewhere'"),
+        (["elsewhere"], "scenario 'elsewhere' does not exist"),
     ],
 )
 def test_wrong_input_is_2(

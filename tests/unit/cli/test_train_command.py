@@ -94,13 +94,13 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
     [
         (["none.py"], "none.py: no such file"),
         (["job"], "job: is not a regular file"),
-        (["mine.clab.yml"], "mine.clab.yml: is no Python file"),
+        (["mine.clab.yml"], "mine.clab.yml: is not a Python file"),
         (["job/train.py", "--ranks", "0"], "0 is not in the range x>=2"),
         (["job/train.py", "--ranks", "1"], "1 is not in the range x>=2"),
         (["job/train.py", "--ranks-per-host", "0"], "0 is not in the range x>=1"),
         (["job/train.py", "--epochs", "3"], "No such option '--epochs'. Options of the script follow `--`."),
         (["job/train.py", "--on", "none.yml"], "none.yml: no such file"),
-        (["job/train.py", "--on", "mine.clab.yml", "--ranks", "5"], "5 ranks do not fit: there are 2 hosts"),
+        (["job/train.py", "--on", "mine.clab.yml", "--ranks", "5"], "5 ranks do not fit: the topology has 2 hosts"),
         (["job/train.py", "--fault", "link-dwn leaf1:e1"], "Did you mean link-down?"),
         (["job/train.py", "--fault", "link-down leaf1:e9"], "the topology has no end of a link 'leaf1:e9'"),
         (["job/train.py", "--fault", "switch-reboot leaf9"], "the topology has no node 'leaf9'"),
@@ -130,15 +130,15 @@ def test_wrong_input_is_2_and_no_machine_is_asked_for(
 def test_a_binary_is_no_script(capsys: pytest.CaptureFixture[str]) -> None:
     Path("job/train.py").write_bytes(b"\x7fELF\0\0")
     assert invoke(["train", "job/train.py"]) == 2
-    assert "job/train.py: is no Python" in capsys.readouterr().err
+    assert "job/train.py: is not Python" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("launcher", "l", "there is no host 'launcher', on which mpirun runs"),
+        ("launcher", "l", "no host 'launcher', on which mpirun runs"),
         ('["mgmt:e2", "b:mgmt0"]', '["mgmt:e2", "b:other0"]', "b has no address in"),
-        ('["leaf:e2", "b:eth1"]', '["leaf:e2", "b:eth2"]', "a job needs two ranks at least"),
+        ('["leaf:e2", "b:eth1"]', '["leaf:e2", "b:eth2"]', "a job needs at least two ranks"),
     ],
 )
 def test_a_topology_that_lacks_something_is_2(
