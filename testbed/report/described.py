@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from testbed.records import frames
 from testbed.records.frames import Frame, Resolution, Roce
 
-CUT_OFF = "a frame that is cut off"
+CUT_OFF = "a truncated frame"
 NEIGHBOUR = {133: "router solicitation", 134: "router advertisement", frames.SOLICITATION: "neighbour solicitation",
              frames.ADVERTISEMENT: "neighbour advertisement"}  # fmt: skip
 ECN = ("not ECN-capable", "ECT(1)", "ECT(0)", "CE, congestion was experienced")
@@ -130,7 +130,7 @@ def _roce(packet: Packet, roce: Roce) -> None:
     ]))  # fmt: skip
     if roce.reth:
         address, key, length = roce.reth
-        packet.detail = f"{length} bytes to be {'read' if 'READ' in roce.name else 'written'}"
+        packet.detail = f"{length} bytes to {'read' if 'READ' in roce.name else 'write'}"
         packet.layers.append(("RETH", [
             ("virtual address", f"0x{address:016x}"), ("remote key", f"0x{key:08x}"), ("DMA length", f"{length} bytes"),
         ]))  # fmt: skip

@@ -30,8 +30,8 @@ def events_in(directory):
     ("variant", "said"),
     [
         ("exits", "SystemExit: enough"),
-        ("asks", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
-        ("debugs", "else breakpoint()` asks for input, and no keyboard is connected to a machine"),
+        ("asks", "else breakpoint()` asks for input, but a machine has no keyboard"),
+        ("debugs", "else breakpoint()` asks for input, but a machine has no keyboard"),
         pytest.param("forks", "virtual seconds without an event", marks=pytest.mark.slow),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),

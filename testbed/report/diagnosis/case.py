@@ -102,7 +102,7 @@ class Case:
         how = ": ".join(part for part in (job.status, job.failure) if part)
         said = f"{first}: {how}" if first and how else first or how
         if job.late or job.ok is None:
-            return f"still runs when it is ended{f'; {said}' if said else ''}"
+            return f"was still running when it was stopped{f'; {said}' if said else ''}"
         return said or "ends without success"
 
     @functools.cached_property

@@ -196,7 +196,7 @@ def test_gc_removes_what_a_killed_run_left_and_nothing_else(monkeypatch: pytest.
     assert "`testbed gc`" in refused["hint"]
     [busy] = left()
     assert busy["kind"] == "RDMA netns mode"  # it cannot be changed beside another's namespace
-    assert f"There is: {FOREIGN}." in busy["problem"]
+    assert f"Found: {FOREIGN}." in busy["problem"]
     assert theirs <= state()
     assert not any("mine-a " in line or "mine-leaf" in line for line in state())
     remove_foreign(program)

@@ -177,8 +177,8 @@ def test_what_differs_in_the_data_alone_is_named(keep: Keep, capsys: pytest.Capt
     ("arguments", "message", "hint"),
     [
         (["1/a", "none"], "none: no such directory", ""),
-        (["1/a", "2/as"], "2/as: no such directory", "There is: as-is, garp."),
-        (["1", "base"], "base: has no events.jsonl, nor has a directory in it", "Did you mean base/latest?"),
+        (["1/a", "2/as"], "2/as: no such directory", "It contains: as-is, garp."),
+        (["1", "base"], "base: has no events.jsonl, and no directory with one", "Did you mean base/latest?"),
         (["1/a", "2"], "2: has no variant 'a'", "It has: as-is, garp."),
         (["3", "2"], "2: the two runs have no variant in common", "3 has a, b; 2 has as-is, garp."),
         (["1/a", "damaged"], "damaged/events.jsonl:1: is not an event", ""),

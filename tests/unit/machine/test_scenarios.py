@@ -355,7 +355,7 @@ def test_a_file_that_cannot_be_loaded_is_named_with_its_line(
 
 def test_a_file_that_is_no_python_is_refused_with_the_rule(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", GOOD, "story.yml"))
-    assert (error.where, error.message) == (f"{tmp_path}/mine/story.yml", "is no Python file")
+    assert (error.where, error.message) == (f"{tmp_path}/mine/story.yml", "is not a Python file")
     assert error.hint == "A scenario is a .py file, or a directory with a scenario.py."
 
 
@@ -368,7 +368,7 @@ def test_each_of_several_errors_has_the_path_of_its_file(tmp_path: Path) -> None
 
 def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", f"{GOOD}\nclass Second(Story): ...\n"))
-    assert error.message == "a scenario file holds one subclass of testbed.Scenario, this one 2"
+    assert error.message == "a scenario file must define one subclass of testbed.Scenario; this one defines 2"
     assert error.where == f"{tmp_path}/mine/scenario.py"
 
 

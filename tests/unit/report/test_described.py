@@ -30,7 +30,7 @@ def test_a_write_has_its_bth_and_reth() -> None:
         "virtual address": "0x0000000000001000", "remote key": "0x0000035f", "DMA length": "4096 bytes",
     }  # fmt: skip
     assert fields(data, "Payload") == {"length": "1024 bytes"}
-    assert packet.detail == "4096 bytes to be written"
+    assert packet.detail == "4096 bytes to write"
 
 
 @pytest.mark.parametrize(

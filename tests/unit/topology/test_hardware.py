@@ -123,7 +123,7 @@ def test_nor_is_there_while_a_lab_runs() -> None:
     left, right = Topology.parse(cable, source="t.yml").plan().links[0]
     sender, peer = Mock(plan=left, queues_at_peer=True), Mock(plan=right)
     sender.peer = peer
-    with pytest.raises(InputError, match="is no switch of the lab"):
+    with pytest.raises(InputError, match="no switch of the lab is between"):
         Direction(sender, left)
 
 
