@@ -216,7 +216,7 @@ def test_check_is_called_between_add_and_del_only(lab):
     assert [call.command for call in told(lab)] == ["ADD", "CHECK", "DEL", "ADD"]
     wrong = "cannot be checked while it is being created: CNI allows one operation at a time for a container"
     assert early == [f"web {wrong}"]
-    nothing = "there is nothing to check: its ADD failed, or DEL has followed"
+    nothing = "nothing to check: its ADD failed, or DEL has followed"
     assert [str(late.value), str(never.value)] == [f"pod web: {nothing}", f"pod left: {nothing}"]
 
 

@@ -51,7 +51,7 @@ def test_what_has_no_effect_in_the_topology_is_noted(
     file.write_text("{name: tiny, topology: {nodes: {a: {kind: host, cpu: 2}}}}")
     assert invoke(["run", str(tiny), "--variant", "good"]) == 0
     out, err = capsys.readouterr()
-    assert f"… note: {file}:1:49: 'cpu' has no effect: a container of a lab is run without it" in err.splitlines()
+    assert f"… note: {file}:1:49: 'cpu' has no effect: a container of a lab runs without it" in err.splitlines()
     assert "no effect" not in out
 
 
