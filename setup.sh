@@ -47,7 +47,7 @@ image_packages() {
     image_tools_are_here && return
     python=$(find_python)
     if [ -n "$python" ]; then
-        "$python" -c 'from testbed.machine import build; print(*build.wanted_packages())'
+        "$python" -c 'from testbed.machine import image_build; print(*image_build.wanted_packages())'
     else
         echo mmdebstrap erofs-utils uidmap debian-archive-keyring
     fi

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from testbed.lab.routing import Routing as Routing
     from testbed.lab.scheduler import Scheduler as Scheduler
     from testbed.lab.service import Service as Service
-    from testbed.scenario.events import EventLog as EventLog
+    from testbed.scenario.event_log import EventLog as EventLog
     from testbed.scenario.model import Parameters as Parameters
     from testbed.scenario.model import Scenario as Scenario
     from testbed.scenario.run import Connection as Connection
@@ -56,7 +56,7 @@ _HOMES = {
     "testbed.lab.routing": "Routing",
     "testbed.lab.scheduler": "Scheduler",
     "testbed.lab.service": "Service",
-    "testbed.scenario.events": "EventLog",
+    "testbed.scenario.event_log": "EventLog",
     "testbed.scenario.model": "Parameters Scenario",
     "testbed.scenario.run": "Connection Run Variant owner_of",
     "testbed.switch.profile": "Profile ProfileName profile",

@@ -11,7 +11,7 @@ from mininet.log import lg
 from mininet.node import Host, Node, Switch
 from mininet.util import moveIntf
 
-from testbed.kernel import devices, netns, own_devices
+from testbed.kernel import netns, own_devices, rxe_devices
 from testbed.kernel.links import Links
 from testbed.workload.queue_pair import gid_index, open_device
 
@@ -65,7 +65,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
         if intf.name in self.rdma:
             return
         device = intf.name if intf.name.startswith(f"{self.name}-") else f"{self.name}-{intf.name}"
-        devices.add(self.namespace, intf.name, device)
+        rxe_devices.add(self.namespace, intf.name, device)
         own_devices.show_in(self.pid)
         self.rdma[intf.name] = device
         if intf.IP():
@@ -75,7 +75,7 @@ class RdmaHost(Host):  # type: ignore[misc]  # Mininet has no types
     def _delete_rdma(self, *interfaces: str) -> None:
         names = [self.rdma.pop(interface) for interface in interfaces if interface in self.rdma]
         if names:
-            devices.delete(self.namespace, names)
+            rxe_devices.delete(self.namespace, names)
             own_devices.show_in(self.pid)
 
 

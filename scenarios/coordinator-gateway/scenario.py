@@ -50,7 +50,7 @@ class CoordinatorGateway(Scenario[Settings]):
     def run(self, run: Run, p: Settings) -> None:
         run.lab.host("node1").add_vf("eth1v0", "eth1")
         if p.taken:
-            self.take(run, p)
+            self.occupy(run, p)
         else:
             self.start(run, p)
 
@@ -74,7 +74,7 @@ class CoordinatorGateway(Scenario[Settings]):
             run.expect("the gateway is the reason of each refusal", named, lambda found: found != [] and all(found))
             run.expect("the pod is ready when the gateway is back", ready, lambda seconds: seconds > p.outage)
 
-    def take(self, run: Run, p: Settings) -> None:
+    def occupy(self, run: Run, p: Settings) -> None:
         """A pod is to have the address of a server, which works with a client."""
         server = run.lab.host("server")["eth1"]
         connection = run.connect("the client works with the server", run.lab.host("storage")["eth1"], server)

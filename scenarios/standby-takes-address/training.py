@@ -57,7 +57,7 @@ def first_step(job: Job) -> int:
     return int(json.loads(next(line for line in job.output(0).splitlines() if line.startswith('{"step"')))["step"])
 
 
-def parameters(job: Job, name: str) -> array[float]:
+def parameters(job: Job, name: str) -> "array[float]":
     values = array("f")
     values.frombytes((job.directory / f"parameters-{name}.f32").read_bytes())
     return values

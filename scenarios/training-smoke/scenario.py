@@ -192,7 +192,7 @@ def steps(job: Job, rank: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in job.output(rank).splitlines() if line.startswith('{"step"')]
 
 
-def parameters(job: Job, name: str) -> array[float]:
+def parameters(job: Job, name: str) -> "array[float]":
     values = array("f")
     values.frombytes((job.directory / f"parameters-{name}.f32").read_bytes())
     return values

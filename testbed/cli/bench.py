@@ -13,11 +13,15 @@ from testbed.cli import options
 from testbed.cli.output import json_option, log
 from testbed.cli.progress import output_console
 from testbed.cli.words import duration
-from testbed.machine import benches, runs
+from testbed.machine import runs
+from testbed.machine.jobs import Job, Machine
 from testbed.protocol import IpamRow, PodsRow
+from testbed.protocol.events import BENCH
 from testbed.protocol.requests import IpamBench, PodsBench, Request
 
 R = TypeVar("R")
+LIMIT_S = 86400.0
+"""The machine's own seconds."""
 Ipam = Literal["host-local", "ippool"]
 IPAM: tuple[Ipam, ...] = get_args(Ipam)
 MOST = 1.5
@@ -119,9 +123,21 @@ def pods(pods: int, nodes: int, at_once: int, on: options.MachineOptions, as_jso
 
 def measured(request: Request[R], machine: Any, seed: int, directory: Path) -> R:
     """Measure the figures, write them to the run directory and return them."""
-    found = asyncio.run(benches.measure(request, machine, seed, directory, log))
+    found = asyncio.run(measure(request, machine, seed, directory))
     (directory / RESULT).write_text(json.dumps(found, indent=2) + "\n")
     return found
+
+
+async def measure(request: Request[R], machine: Machine, seed: int, out: Path) -> R:
+    """Return the response to a request, and log each part of it that is done."""
+
+    def listen(record: dict[str, Any]) -> None:
+        if (event := record["event"])["kind"] == BENCH.name:
+            log(event["text"])
+
+    job = Job([request], limit_s=LIMIT_S, seed=seed, listen=listen)
+    await machine.run(job, out)
+    return job.answer()
 
 
 def ipam_table(rows: Sequence[IpamRow]) -> Table:

@@ -125,9 +125,12 @@ class Running:
     def render(self, lines: int) -> Group:
         wall = duration(round(time.monotonic() - self.started))
         head = Text.assemble(
-            ("▸ ", "cyan"), (self.name, "bold cyan"), (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
-            no_wrap=True, overflow="ellipsis",
-        )  # fmt: skip
+            ("▸ ", "cyan"),
+            (self.name, "bold cyan"),
+            (f"   virtual {clock(self.now)}   wall {wall}", "dim"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
         return Group(head, *(map(event_line, self.tail[-lines:]) if lines else ()))
 
 

@@ -82,9 +82,9 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
     if not one.healthy and (stuck := case.stuck):
         yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
     yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {case.ending}"
-    said = one.remarks if one.healthy else finding.evidence
-    width = max((len(seconds(t)) for t, _ in said), default=0)
-    for number, (t, text) in enumerate(said):
+    remarks = one.remarks if one.healthy else finding.evidence
+    width = max((len(seconds(t)) for t, _ in remarks), default=0)
+    for number, (t, text) in enumerate(remarks):
         name = "remark" if one.healthy else "evidence"
         yield "" if number else name, f"{seconds(t):>{width}}  {text}"
 

@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli.catalogue import columns
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
+from testbed.cli.scenario_list import columns
 from testbed.cli.summary import number as counted
 from testbed.cli.words import clock, plain
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import record
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.protocol import RESULT
-from testbed.records import difference, tables
+from testbed.records import difference, switch_tables
 from testbed.records.difference import Difference, Pair
-from testbed.records.events import Log
-from testbed.records.tables import Tables
+from testbed.records.event_reader import Log
+from testbed.records.switch_tables import Tables
 
 MOMENTS = ("right after the first event that differs", "after the last events shown")
 TABLE_KEYS = ("switch", "table", "vlan", "entry")
@@ -46,9 +46,13 @@ Inputs = dict[str, tuple[Any, Any]]
 @click.argument("one", metavar="RUN1", type=click.Path(path_type=Path))
 @click.argument("other", metavar="RUN2", type=click.Path(path_type=Path))
 @click.option(
-    "--context", type=click.IntRange(0), default=5, show_default=True, metavar="N",
+    "--context",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    metavar="N",
     help="Number of events shown before the first that differs, and for each run from there on.",
-)  # fmt: skip
+)
 @json_option()
 def diff(one: Path, other: Path, context: int, as_json: bool) -> int:
     pairs, alone = paired(one, other)
@@ -124,7 +128,7 @@ class Compared:
             "tables": [
                 {"moment": when, **dict(zip(TABLE_KEYS, key, strict=True)), "run1": left, "run2": right}
                 for when, both in self.moments.items()
-                for key, left, right in tables.differing(*both)
+                for key, left, right in switch_tables.differing(*both)
             ],
         }
 
@@ -136,7 +140,7 @@ def tables_of(place: Path, log: Log, first: int, shown: Sequence[Pair], side: in
     """Return the switch tables of a side at each of `MOMENTS`, or at its end."""
     last = max((pair[side] or 0 for pair in shown), default=first)
     end = len(log.lines) - 1
-    return tables.after(place, log, [min(first, end), max(min(first, end), last)])
+    return switch_tables.after(place, log, [min(first, end), max(min(first, end), last)])
 
 
 def differing_inputs(one: Path, other: Path) -> Inputs:
@@ -237,7 +241,7 @@ def entries(count: int) -> str:
 
 
 def show_tables(screen: Console, when: str, left: Tables, right: Tables) -> None:
-    differing = tables.differing(left, right)
+    differing = switch_tables.differing(left, right)
     screen.print()
     if not differing:
         screen.print(Text(f"The switch tables {when} are the same: {entries(len(left))}.", "dim"))

@@ -20,8 +20,11 @@ from testbed.protocol import Clock
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
 OUTCOMES: Mapping[str, Literal["failure", "error", "skipped"]] = {
-    "failed": "failure", "error": "error", "skipped": "skipped", "xfailed": "skipped",
-}  # fmt: skip
+    "failed": "failure",
+    "error": "error",
+    "skipped": "skipped",
+    "xfailed": "skipped",
+}
 """Elements for the outcomes of tests; no element means passed."""
 
 
@@ -82,18 +85,26 @@ def write_session(
 
 def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
     return {
-        "seed": seed, "clock": clock, "machine": identity.machine, "image": identity.image, "qemu": identity.qemu,
-        "testbed": identity.testbed, "code": identity.code,
-    }  # fmt: skip
+        "seed": seed,
+        "clock": clock,
+        "machine": identity.machine,
+        "image": identity.image,
+        "qemu": identity.qemu,
+        "testbed": identity.testbed,
+        "code": identity.code,
+    }
 
 
 def _of_variant(scenario: str, variant: VariantResult) -> Case:
     """Make the case of a variant; one without an observation is an error."""
     evidence = {f"evidence.{name}": value for name, value in variant.evidence.items()}
     properties = {
-        "trace": variant.trace, "virtual_s": variant.virtual_s, "expected": variant.expected,
-        "observed": variant.observed, **evidence,
-    }  # fmt: skip
+        "trace": variant.trace,
+        "virtual_s": variant.virtual_s,
+        "expected": variant.expected,
+        "observed": variant.observed,
+        **evidence,
+    }
     if variant.as_expected:
         return Case(scenario, variant.name, variant.wall_s, properties)
     message = (variant.failures[0] if variant.failures else "it is not as expected").partition("\n")[0]
@@ -141,9 +152,12 @@ def _counts(cases: Iterable[Case]) -> dict[str, str]:
     found = list(cases)
     outcomes = [case.outcome for case in found]
     return {
-        "tests": str(len(found)), "failures": str(outcomes.count("failure")), "errors": str(outcomes.count("error")),
-        "skipped": str(outcomes.count("skipped")), "time": f"{sum(case.wall_s for case in found):.3f}",
-    }  # fmt: skip
+        "tests": str(len(found)),
+        "failures": str(outcomes.count("failure")),
+        "errors": str(outcomes.count("error")),
+        "skipped": str(outcomes.count("skipped")),
+        "time": f"{sum(case.wall_s for case in found):.3f}",
+    }
 
 
 def _add(parent: ElementTree.Element, tag: str, /, **attributes: str) -> ElementTree.Element:

@@ -160,8 +160,9 @@ class LabTests:
                 raise InputError(f"pytest inside the machine could not collect this file:\n{test['text']}", where=place)
         raise MachineError(
             f"pytest inside the machine ended with status {batch.task.result()} and did not run this test",
-            where=item.nodeid, hint=f"Its output is in {batch.out / pytests.TEXT}.",
-        )  # fmt: skip
+            where=item.nodeid,
+            hint=f"Its output is in {batch.out / pytests.TEXT}.",
+        )
 
     def _fail(self, item: pytest.Item, phase: Phase, text: str) -> None:
         ends: list[tuple[Phase, Literal["passed", "failed"], str | None]] = [(phase, "failed", text)]
@@ -170,9 +171,16 @@ class LabTests:
         for when, outcome, why in ends:
             start, self._since = self._since, time.time()
             report = pytest.TestReport(
-                item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, why, when,
-                duration=self._since - start, start=start, stop=self._since,
-            )  # fmt: skip
+                item.nodeid,
+                item.location,
+                dict.fromkeys(item.keywords, 1),
+                outcome,
+                why,
+                when,
+                duration=self._since - start,
+                start=start,
+                stop=self._since,
+            )
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _leave(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -186,27 +194,31 @@ class LabTests:
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _begin(self, item: pytest.Item) -> Batch:
-        """Start the machine for a test and those behind it."""
         config = self._config
         items = self._together(item)
         files = list(dict.fromkeys(item.path for item in items))
         try:
-            asked, sent = self._request(items, files)
+            asked, files_of_tests = self._request(items, files)
             machine = self._machine = self._machine or self._choose()
         except (TestbedError, click.ClickException) as error:
             self._broken = error if isinstance(error, TestbedError) else InputError(error.format_message())
             raise
         out = runs.run_directory(config.rootpath / config.getoption("testbed_out"), "pytest")
         batch = self._batch = Batch(out, {item.nodeid: deque() for item in items})
-        batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._take(batch, data))
+        batch.recorder = SessionRecorder(out, lambda _: None, lambda data: self._receive(batch, data))
         running = pytests.execute(
-            asked, sent, batch.recorder, seed=config.getoption("testbed_seed"),
-            training=config.getini("testbed_training"), machine=machine, out=out,
-        )  # fmt: skip
+            asked,
+            files_of_tests,
+            batch.recorder,
+            seed=config.getoption("testbed_seed"),
+            training=config.getini("testbed_training"),
+            machine=machine,
+            out=out,
+        )
         self._runner.run(batch.begin(running))
         return batch
 
-    def _take(self, batch: Batch, data: dict[str, Any]) -> None:
+    def _receive(self, batch: Batch, data: dict[str, Any]) -> None:
         """Receive a report from inside, where the user's code ran: it may be anything."""
         try:
             report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
@@ -258,9 +270,9 @@ class LabTests:
         root = config.rootpath
         paths = [path for path in config.getini("pythonpath") if path.resolve().is_relative_to(root.resolve())]
         also = [str(path.relative_to(root)) for path in paths if path != root]
-        sent = SessionFiles.of(root, files, [*also, *config.getini("testbed_files")])
+        files_of_tests = SessionFiles.of(root, files, [*also, *config.getini("testbed_files")])
         defined = Defined.of(config)
-        contents = {**sent.contents, CONFIGURATION: b"[pytest]\n"}
+        contents = {**files_of_tests.contents, CONFIGURATION: b"[pytest]\n"}
         places = [str(path.relative_to(root)) for path in paths]
         names = list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items))
         ini = {"pythonpath": places, **{name: self._ini(name) for name in (*INI, *defined.ini)}}
@@ -273,11 +285,19 @@ class LabTests:
                 f"testbed_test_limit is not a number of seconds: {limit}", where=str(config.inipath)
             ) from None
         asked = Pytest(
-            arguments=[*names, f"-c{CONFIGURATION}", "--rootdir=.", "--continue-on-collection-errors",
-                       *self._arguments(), *(f"-o{name}={_written(value)}" for name, value in ini.items() if value)],
-            tests=[item.nodeid for item in items], test_limit_s=test_limit_s, options=defined.options,
-        )  # fmt: skip
-        return asked, SessionFiles(sent.top, contents, sent.executable)
+            arguments=[
+                *names,
+                f"-c{CONFIGURATION}",
+                "--rootdir=.",
+                "--continue-on-collection-errors",
+                *self._arguments(),
+                *(f"-o{name}={_written(value)}" for name, value in ini.items() if value),
+            ],
+            tests=[item.nodeid for item in items],
+            test_limit_s=test_limit_s,
+            options=defined.options,
+        )
+        return asked, SessionFiles(files_of_tests.top, contents, files_of_tests.executable)
 
     def _ini(self, name: str) -> Any:
         try:
@@ -286,7 +306,6 @@ class LabTests:
             return None
 
     def _arguments(self) -> Iterator[str]:
-        """Yield the words for options of pytest that count inside."""
         option = self._config.option
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         coloured = reporter is not None and reporter.hasmarkup
@@ -297,8 +316,10 @@ class LabTests:
         yield from ["-v"] * option.verbose
         yield from (f"-W{line}" for line in option.pythonwarnings or () if _known(line))
         for asked, word in (
-            (option.showlocals, "--showlocals"), (option.fulltrace, "--full-trace"), (option.runxfail, "--runxfail"),
-        ):  # fmt: skip
+            (option.showlocals, "--showlocals"),
+            (option.fulltrace, "--full-trace"),
+            (option.runxfail, "--runxfail"),
+        ):
             if asked:
                 yield word
         if option.log_level:

@@ -49,19 +49,29 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def called(*, seed: int, clock: Clock | None, machine_name: str, out: Path, **others: Any) -> Any:
         return command(on=MachineOptions(seed, clock, machine_name, out), **others)
 
-    for option in reversed((
-        click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the guest."
-        ),
-        click.option(
-            "--clock", type=click.Choice(["virtual", "real"]), help="Default: virtual; real on the local machine."
-        ),
-        click.option(
-            "--machine", "machine_name", type=click.Choice(["auto", "vm", "local"]), default="auto", show_default=True,
-            help="vm: a micro-VM; local: this very kernel; auto: vm.",
-        ),
-        out_option,
-    )):  # fmt: skip
+    for option in reversed(
+        (
+            click.option(
+                "--seed",
+                type=click.IntRange(0),
+                default=1,
+                show_default=True,
+                help="Seed of all randomness in the guest.",
+            ),
+            click.option(
+                "--clock", type=click.Choice(["virtual", "real"]), help="Default: virtual; real on the local machine."
+            ),
+            click.option(
+                "--machine",
+                "machine_name",
+                type=click.Choice(["auto", "vm", "local"]),
+                default="auto",
+                show_default=True,
+                help="vm: a micro-VM; local: this very kernel; auto: vm.",
+            ),
+            out_option,
+        )
+    ):
         called = option(called)
     return called
 

@@ -16,7 +16,7 @@ def load() -> None:
 def write_report(directory: Path) -> Path:
     """Write the report of a run or of a lab into its directory. Return its path."""
     from testbed.report import write
-    from testbed.report.model import read_run
+    from testbed.report.run_model import read_run
 
     write([read_run(directory)], questions.draw_plan, directory / REPORT)
     return directory / REPORT

@@ -1,7 +1,7 @@
 """The plugin of pytest on the user's machine: a test with the `lab` fixture runs inside a machine, all others as usual.
 
 It is loaded in every run of pytest where testbed is installed, so nothing else of testbed is imported before a test
-needs a machine. Inside a machine it is kept out (scenario/session.py): `testbed.scenario.plugin` has the fixtures.
+needs a machine. Inside a machine it is kept out (scenario/session.py): `testbed.scenario.lab_fixture` has the fixtures.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--testbed-seed", type=int, default=1, metavar="N", help="seed of all randomness in a machine")
     group.addoption("--testbed-clock", choices=("virtual", "real"), help="default: virtual; real on the local machine")
     group.addoption(
-        "--testbed-machine", choices=("auto", "vm", "local"), default="auto",
+        "--testbed-machine",
+        choices=("auto", "vm", "local"),
+        default="auto",
         help="vm: a micro-VM; local: this very kernel; auto: vm",
-    )  # fmt: skip
+    )
     group.addoption("--testbed-out", default="runs", metavar="DIR", help="directory for run directories")
     parser.addini("testbed_files", "files and directories that tests with `lab` need, below rootdir", "linelist", [])
     parser.addini("testbed_packages", "Debian packages that tests with `lab` need", "args", [])

@@ -13,9 +13,9 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from testbed.cli.words import duration, plain, size
-from testbed.machine import build, image
-from testbed.machine.build import Progress
+from testbed.machine import image, image_build
 from testbed.machine.image import Image
+from testbed.machine.image_build import Progress
 
 UNCUT = 1000
 """Columns, more than any table has."""
@@ -61,7 +61,7 @@ def ensure_image() -> Image:
     if found := image.find():
         return found
     with build_display(error_console()) as progress:
-        return build.ensure(progress)
+        return image_build.ensure(progress)
 
 
 @contextmanager

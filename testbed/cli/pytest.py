@@ -78,9 +78,14 @@ def pytest(
     finally:
         if junit:
             reports.write_session(
-                pytests.ended(directory), broken, seed=on.seed, clock=machine.clock, made_from=Identity.of(machine),
-                out=directory, file=junit,
-            )  # fmt: skip
+                pytests.ended(directory),
+                broken,
+                seed=on.seed,
+                clock=machine.clock,
+                made_from=Identity.of(machine),
+                out=directory,
+                file=junit,
+            )
     log(f"text, tests and files: {directory}")
     if any(directory.glob(f"tmp/*/{EPOCH}")):
         log(report_line(directory))

@@ -14,7 +14,7 @@ from testbed.machine import questions
 from testbed.protocol import REPORT, RESULT
 from testbed.report import write
 from testbed.report.index import has_runs, write_index
-from testbed.report.model import Run, read_run
+from testbed.report.run_model import Run, read_run
 
 COMPARISON = "compare.html"
 
@@ -23,9 +23,12 @@ open_option = click.option("--open", "shown", is_flag=True, help="Open it in the
 
 def output_option(default: str) -> Callable[[Any], Any]:
     return click.option(
-        "-o", "output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+        "-o",
+        "output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
         help=f"Write to this file. Default: {default}.",
-    )  # fmt: skip
+    )
 
 
 @click.command(
@@ -43,9 +46,7 @@ def output_option(default: str) -> Callable[[Any], Any]:
 def report(directory: Path, output: Path | None, shown: bool) -> None:
     if not (directory / RESULT).is_file() and has_runs(directory):
         if output is not None:
-            raise click.UsageError(
-                "-o is for the report of a run: the links of an index are relative to the directory of runs"
-            )
+            raise click.UsageError("-o is for the report of a run: links of an index are relative to its directory")
         give(write_index(directory), shown)
         return
     run = read_run(directory)

@@ -17,7 +17,7 @@ from rich.text import Text
 from testbed.cli import options, summary
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
-from testbed.cli.run import run_shown
+from testbed.cli.run_command import run_shown
 from testbed.cli.scenario_options import out_option
 from testbed.cli.words import plain
 from testbed.errors import InputError

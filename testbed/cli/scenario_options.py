@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-REPLACE = (
-    "Override a parameter's default; may be repeated. A value that a variant sets stays, unless --variant names it."
-)
+REPLACE = "Override a parameter's default; may be repeated. A variant's own value stays, unless --variant names it."
 
 out_option = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    show_default=True,
     help="Directory for run directories.",
-)  # fmt: skip
+)
 
 
 def split_settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -31,24 +32,38 @@ def split_settings(_: click.Context, __: click.Parameter, values: tuple[str, ...
 
 def variants_option(argument: str) -> Decorator:
     return click.option(
-        "--variant", "variants", metavar="NAME", multiple=True, shell_complete=completing.variants(argument),
+        "--variant",
+        "variants",
+        metavar="NAME",
+        multiple=True,
+        shell_complete=completion_values.variants(argument),
         help="Only this variant; may be repeated.",
-    )  # fmt: skip
+    )
 
 
 def variant_option(argument: str, text: str) -> Decorator:
-    return click.option("--variant", metavar="NAME", shell_complete=completing.variants(argument), help=text)
+    return click.option("--variant", metavar="NAME", shell_complete=completion_values.variants(argument), help=text)
 
 
 def set_option(argument: str, text: str = REPLACE) -> Decorator:
     return click.option(
-        "--set", "settings", metavar="KEY=VALUE", multiple=True, callback=split_settings,
-        shell_complete=completing.parameters(argument), help=text,
-    )  # fmt: skip
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=split_settings,
+        shell_complete=completion_values.parameters(argument),
+        help=text,
+    )
 
 
 def over_option(argument: str, text: str, *, required: bool = False) -> Decorator:
     return click.option(
-        "--over", "overs", metavar="KEY[=VALUE,…]", multiple=True, required=required,
-        shell_complete=completing.parameters(argument), help=text,
-    )  # fmt: skip
+        "--over",
+        "overs",
+        metavar="KEY[=VALUE,…]",
+        multiple=True,
+        required=required,
+        shell_complete=completion_values.parameters(argument),
+        help=text,
+    )

@@ -45,15 +45,17 @@ def evidence_below(named: Iterable[tuple[str, VariantResult]]) -> Table:
 
 
 def _cells(variant: VariantResult) -> tuple[str, ...]:
-    """Return as many cells as the header has."""
     times = duration(variant.virtual_s), duration(variant.wall_s)
     return f"{mark(variant)[0]} {variant.name}", variant.expected, variant.observed or "nothing", *times
 
 
 def _table(
-    variants: Sequence[VariantResult], widths: Sequence[int | None] = (None,) * len(HEADER), *, evidence: bool,
+    variants: Sequence[VariantResult],
+    widths: Sequence[int | None] = (None,) * len(HEADER),
+    *,
+    evidence: bool,
     head: bool = True,
-) -> Table:  # fmt: skip
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=head)
     for number, (name, width) in enumerate(zip(HEADER, widths, strict=True)):
         if evidence and number == 3:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.cni.runtime.libcni import Runtime
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.cni.spec.versions import Result

@@ -219,7 +219,6 @@ def _mark(mark: Any) -> Mark:
 
 
 def _plain(text: str) -> str | int | float | bool | None:
-    """Return the value of a scalar without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     # A leading zero is octal in YAML 1.1 and decimal in 1.2: as a string it is refused where a number is expected.

@@ -30,9 +30,9 @@ Devices = tuple[Device, Device] | None
 HANDLERS: dict[type[Request[Any]], str] = {
     requests.Variant: "variant:run",
     requests.Pytest: "tests:run",
-    requests.Cni: "networks:run",
-    requests.IpamBench: "bench.ipam:run",
-    requests.PodsBench: "bench.pods:run",
+    requests.Cni: "cni_trial:run",
+    requests.IpamBench: "benchmarks:measure_ipam",
+    requests.PodsBench: "benchmarks:measure_pods",
     requests.Layer: "layer:install",
     requests.Collect: "leftovers:collect",
     requests.Live: "live.live_lab:run",
@@ -53,7 +53,7 @@ WARM = (
     "pytest",
     "testbed.cni.plugins.rxe",
     "testbed.executor.live.live_lab",
-    "testbed.executor.networks",
+    "testbed.executor.cni_trial",
     "testbed.executor.tests",
     "testbed.executor.variant",
 )
@@ -101,19 +101,19 @@ def run(job: Mapping[str, Any], out: str, write: Write, devices: Devices = None)
     if wire and job["lives"]:
         write = lambda line, _: wire.send(line)  # noqa: E731
     if job["training"]:
-        from testbed.workload.jobs import ranks
+        from testbed.workload.jobs import fork_server
 
-        for file in (ranks.SOCKET, ranks.SHIM):
+        for file in (fork_server.SOCKET, fork_server.SHIM):
             ownership.claim_file(file)
-        ranks.start()  # in a snapshot it has long been there
+        fork_server.start()  # in a snapshot it has long been there
     if len(job["requests"]) > 1:
         for name in SHARED:
             importlib.import_module(name)
     apart = {}
     for message in job["requests"]:
         channel = Channel(message["id"], write)
-        with sent(channel):
-            request = messages.take(message)
+        with sending_errors(channel):
+            request = messages.parse(message)
             context = Context(Path(job["files"]), Path(out), channel.report, wire)
             if request.apart:
                 child = Child(message["id"], request, context)
@@ -132,7 +132,7 @@ def handle(request: Request[Any], context: Context) -> Any:
 
 
 @contextlib.contextmanager
-def sent(channel: Channel) -> Iterator[None]:
+def sending_errors(channel: Channel) -> Iterator[None]:
     """Send the TestbedError that the block raises."""
     try:
         yield
@@ -161,7 +161,7 @@ class Child:
             os.dup2(self._output.fileno(), 1)
             os.dup2(self._output.fileno(), 2)
             os.close(3)  # messages are ours alone
-            with sent(channel):
+            with sending_errors(channel):
                 channel.respond(handle(request, context))
         except BaseException:
             channel.crash(traceback.format_exc())

@@ -21,18 +21,26 @@ WORK = Path("/tmp/layer")  # noqa: S108
 """On a tmpfs: what overlayfs writes to must not be an overlay itself."""
 OVERLAY = "redirect_dir=off,metacopy=off,index=off,xino=off"
 ENVIRONMENT = {
-    "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root", "LC_ALL": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-}  # fmt: skip
+    "DEBIAN_FRONTEND": "noninteractive",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+}
 UNUSED = ("doc", "info", "locale", "man")
 """Directories of /usr/share that the image does not have either."""
 INSTALL = (
-    "apt-get", "install", "-y", "-q", "--no-install-recommends", "--allow-downgrades",
+    "apt-get",
+    "install",
+    "-y",
+    "-q",
+    "--no-install-recommends",
+    "--allow-downgrades",
     *("-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=/dev/null"),
     *("-o", "Dir::State::Lists=/run/apt", "-o", "Dir::Cache=/run/apt", "-o", "Dir::Log=/run/apt"),
     *("-o", "APT::Sandbox::User=root", "-o", "Dpkg::Use-Pty=0"),
     *("-o", "Dpkg::Options::=--force-unsafe-io", "-o", "Dpkg::Options::=--force-confnew"),
     *(word for name in UNUSED for word in ("-o", f"Dpkg::Options::=--path-exclude=/usr/share/{name}/*")),
-)  # fmt: skip
+)
 NO_DAEMONS = Path("usr/sbin/policy-rc.d")
 """Asked by invoke-rc.d before it starts anything; 101 forbids it."""
 LEFT_BEHIND = (
@@ -56,9 +64,14 @@ def install(request: Layer, context: Context) -> dict[str, str]:
         shutil.copytree(debs, root / "run" / "debs")
         wrote = []
         with subprocess.Popen(
-            ["chroot", root, *INSTALL, *names], env=ENVIRONMENT, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ) as process:  # fmt: skip
+            ["chroot", root, *INSTALL, *names],
+            env=ENVIRONMENT,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
             assert process.stdout
             for line in process.stdout:
                 wrote.append(line)
@@ -67,8 +80,11 @@ def install(request: Layer, context: Context) -> dict[str, str]:
             raise TestbedError(f"the packages cannot be installed:\n  {'  '.join(wrote[-8:]).strip()}")
         listed = subprocess.run(
             ["chroot", root, "dpkg-query", "-W", "-f", "${Package} ${Version}\\n"],
-            env=ENVIRONMENT, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         installed = dict(line.split() for line in listed.stdout.splitlines())
     clean(changes)
     command = ["mkfs.erofs", "--quiet", "-Enoinline_data", f"-T{request.epoch}", f"-U{request.uuid}"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from testbed.errors import TestbedError, UnsupportedError
 from testbed.executor import Context, ignore_sigterm
-from testbed.kernel import devices, hardware, netns, own_devices, ownership, syscalls, sysctl
+from testbed.kernel import borrowed_nics, netns, own_devices, ownership, rxe_devices, syscalls, sysctl
 from testbed.kernel.ownership import Run
 from testbed.kernel.rdma import Rdma
 from testbed.nic import connections
@@ -143,10 +143,10 @@ def _find_nodes(run: Run) -> Iterator[_Found]:
     for pid, name in _processes(run, namespaces):
         yield _found(run, "process", f"{name} ({pid})", _kill, pid, run, namespaces)
     for name in sorted(run.interfaces):
-        yield _found(run, "interface", name, hardware.give_back, run, name)
+        yield _found(run, "interface", name, borrowed_nics.give_back, run, name)
     for namespace in namespaces:
         for device in sorted(set(_devices(namespace)) - nics):
-            yield _found(run, "RDMA device", device, devices.delete, namespace, [device])
+            yield _found(run, "RDMA device", device, rxe_devices.delete, namespace, [device])
         yield _found(run, "namespace", namespace, _delete_namespace, namespace)
     for name in sorted(set(run.namespaces) - set(namespaces)):
         if netns.path(name).exists() and not os.path.ismount(netns.path(name)):  # killed before it had a namespace
@@ -200,7 +200,6 @@ def _kill(pid: int, run: Run, namespaces: Sequence[str]) -> None:
 
 
 def _devices(namespace: str) -> list[str]:
-    """Return the RDMA devices of a namespace's interfaces."""
     with netns.entered(namespace), Rdma() as here:
         return list(here.links().values())
 

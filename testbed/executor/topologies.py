@@ -81,9 +81,16 @@ def plan_of(rows: PlanRows) -> Plan:
         if row["peer"]:
             peer, _, end = row["peer"].partition(":")
             port = Interface(
-                name, row["interface"], mtu=0, peer=(peer, end), rdma=row["rdma"], vlan=row["vlan"],
-                trunk=tuple(row["trunk"]), routed=row["routed"], **given,
-            )  # fmt: skip
+                name,
+                row["interface"],
+                mtu=0,
+                peer=(peer, end),
+                rdma=row["rdma"],
+                vlan=row["vlan"],
+                trunk=tuple(row["trunk"]),
+                routed=row["routed"],
+                **given,
+            )
             nodes[name] = replace(node, interfaces=(*node.interfaces, port))
         else:
             svi = Svi(row["vlan"] or 0, row["interface"], **given)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import faults
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
-from testbed.executor.moments import Cut, Moments
+from testbed.executor.moment_pauses import Cut, Moments
 from testbed.kernel import ownership
 from testbed.kernel.kmsg import KernelLog
 from testbed.lab import Lab
@@ -19,7 +19,7 @@ from testbed.protocol import Event, Made, VariantOutcome
 from testbed.protocol.events import LOST
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence
 from testbed.scenario.noninteractive import refuse_input
 from testbed.scenario.rows import plan_rows
@@ -46,17 +46,22 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     def listen(event: Event) -> None:
         emit({"event": event})
-        files.hear(event)
+        files.on_event(event)
         kernel.read(log)
-        moments.hear(event)
+        moments.on_event(event)
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
     lab = Lab(
-        plan, out, log.emit, profiles=profiles, networks=PodNetworks(file.parent), zero_ns=log.zero_ns,
+        plan,
+        out,
+        log.emit,
+        profiles=profiles,
+        networks=PodNetworks(file.parent),
+        zero_ns=log.zero_ns,
         files=topology.parent,
-    )  # fmt: skip
+    )
     moments.begin(lab, log)
     files = Evidence(lab, log)
     run = Run(lab, log, variant, files, without_faults=request.without_faults)

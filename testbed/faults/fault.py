@@ -29,9 +29,7 @@ End = Annotated[
     ),
 ]
 What = Literal["injected", "recovered", "lost"]
-KINDS_OF_EVENTS = {
-    "injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST,
-}  # fmt: skip
+KINDS_OF_EVENTS = {"injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST}
 Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
 
 
@@ -230,7 +228,6 @@ def injected(lab: Lab, fault: Fault) -> Iterator[Injection]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a parameter's value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, tuple)):

@@ -59,7 +59,7 @@ class MissingRoute(_HostFault):
 class WrongMask(_HostFault):
     """The host has a prefix length that makes its subnet larger, or smaller, than it is.
 
-    Too large: it sends ARP requests for addresses behind the gateway. Too small: it sends packets for its neighbours to
+    Too large: it sends ARP requests for addresses behind the gateway. Too small: it sends its neighbours' packets to
     the gateway.
     """
 

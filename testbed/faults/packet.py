@@ -96,16 +96,13 @@ class ExactPacket(Rule):
 
     @property
     def _mark(self) -> int:
-        """Return a mark unique to this fault."""
         return zlib.crc32(str(self).encode()) or 1
 
     def _prepare_delay(self, port: Interface, hooks: tuple[Hook, ...], undo: ExitStack) -> None:
         """Send marked packets through a device that delays them."""
         node = port.node
         if "prerouting" in hooks:
-            raise InputError(
-                f"fault {self}: only packets that a switch sends can be delayed, not packets that it receives"
-            )
+            raise InputError(f"fault {self}: only packets that a switch sends can be delayed, not received ones")
         device = f"hold-{self._mark:x}"
         node.use("ip", "link", "add", device, "type", "ifb")
         undo.callback(node.run, "ip", "link", "delete", device)

@@ -52,7 +52,6 @@ class Rule(Fault):
         return sum(self._counters(lab))
 
     def _counters(self, lab: Lab) -> list[int]:
-        """Return the packets that each of its rules has selected."""
         port, hooks = self.place(lab)
         chains = [self._chain(hook) for hook in hooks]
         rules = [item["rule"] for item in _nft(port.node, f"list ruleset {FAMILY}") if "rule" in item]
@@ -71,11 +70,9 @@ class Rule(Fault):
         return sender.peer, ("prerouting",)
 
     def _chain(self, hook: Hook) -> str:
-        """Return the name of the hook's chain, unique to this fault."""
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
 
 
 def _nft(node: Namespace, commands: str) -> list[dict[str, Any]]:
-    """Run nftables commands in the node's namespace; return the objects that they list."""
     with node.entered():
         return nftables.run(commands)

@@ -138,7 +138,7 @@ class SwitchReboot(_SwitchFault):
 
 
 class ArpEntryCorrupt(_SwitchFault):
-    """The data plane has a different MAC for an address from the one that the control plane shows (SONiC: kernel and
+    """The data plane has another MAC for an address than the control plane (SONiC: kernel and
     ASIC disagree).
 
     The entry stays wrong until the control plane writes it again: when the owner's MAC changes, or the entry is
@@ -163,7 +163,6 @@ class ArpEntryCorrupt(_SwitchFault):
         switch.kernel.set_neighbour(entry.index, self.ip, self.mac)
 
     def _write(self, lab: Lab, switch: Switch, index: int) -> None:
-        """Write the entry that the control plane has now, if there is one."""
         if right := switch.neighbour(self.ip):
             switch.kernel.set_neighbour(index, self.ip, right)
 

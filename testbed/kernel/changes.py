@@ -63,7 +63,7 @@ class Changes:
         """Return whether a change is pending."""
         return readable(self.watched, 0)
 
-    def take(self) -> None:
+    def drain(self) -> None:
         """Consume pending changes, so that only a new one wakes again. The end of a program wakes once."""
         for _ in self._kernels.news():  # overflow loses nothing: a condition reads the state
             pass

@@ -247,7 +247,6 @@ class Links(Netlink):
         return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
 
     def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
-        """Yield index and attributes of each interface."""
         for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
             yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
 
@@ -323,7 +322,6 @@ def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
 
 
 def _lower(link: Mapping[int, bytes]) -> int:
-    """Return the index of the interface below this one; 0 if there is none."""
     return netlink.number(link.get(_IFLA_LINK, bytes(4)))
 
 

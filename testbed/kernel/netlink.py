@@ -118,7 +118,6 @@ class Netlink:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (type, flags, body)."""
     offset = 0
     while offset < len(data):
         length, kind, flags, *_ = _HEADER.unpack_from(data, offset)

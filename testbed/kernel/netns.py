@@ -1,6 +1,7 @@
 """Network namespaces by name, created and entered in this process: no child per namespace, no `ip` binary."""
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,17 @@ from testbed.kernel import ownership, syscalls
 from testbed.kernel.mounts import MS_BIND, mount, unmount
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.kernel.syscalls import CLONE_NEWNET
-from testbed.kernel.turns import turn
+
+LOCK = Path("/run/testbed.lock")
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Wait for other processes' blocks, and make them wait. Do not nest in one thread."""
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
 
 RUN = Path("/run/netns")
 LOOPBACK = 1

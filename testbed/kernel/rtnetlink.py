@@ -182,7 +182,6 @@ class Rtnetlink(Links):
             pass
 
     def _delete(self, kind: int, body: bytes) -> bool:
-        """Delete something; return False if it was not there."""
         try:
             self.request(kind, body)
         except (FileNotFoundError, ProcessLookupError):

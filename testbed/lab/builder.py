@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.errors import DeadlineError
-from testbed.kernel import hardware, netns
+from testbed.kernel import borrowed_nics, netns
 from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
@@ -23,7 +23,7 @@ def require_hardware(plan: Plan) -> None:
     for link in plan.links:
         for end in link:
             if end.is_hardware:
-                hardware.require(end.hardware, end.nic)
+                borrowed_nics.require(end.hardware, end.nic)
 
 
 def make_nodes(context: Context, plan: Plan, nodes: dict[str, Node[Any]]) -> None:
@@ -66,8 +66,8 @@ def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: Inte
     peer, end = far.expect(right), near.expect(left)
     end.peer, peer.peer = peer, end
     if left.is_hardware:
-        near.take(end, left)
-        far.take(peer, right)
+        near.borrow(end, left)
+        far.borrow(peer, right)
         return
     ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
     near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))

@@ -6,7 +6,7 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.lab.context import Context
 from testbed.lab.node import Node
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.routing import Routing
 from testbed.protocol import events
 from testbed.switch.agent import Agent
@@ -30,9 +30,7 @@ class ControlPlanes:
     def routing(self) -> Routing:
         """Return FRR on the switches."""
         if self._routing is None:
-            raise InputError(
-                "the lab's routes are static", hint="With `routing: frr` in the topology, FRR finds routes."
-            )
+            raise InputError("the lab's routes are static", hint="Set `routing: frr` in the topology for FRR.")
         return self._routing
 
     def start(self) -> None:
@@ -80,7 +78,7 @@ class ControlPlanes:
     def catch_up(self) -> None:
         self.agent.catch_up()
 
-    def take(self) -> None:
+    def drain(self) -> None:
         self._emit(self.agent.events())
 
     def _emit(self, reports: list[dict[str, Any]]) -> None:
@@ -88,5 +86,5 @@ class ControlPlanes:
             t, name, switch = (report.pop(key) for key in ("t", "kind", "switch"))
             data = events.named(name, report)
             if self._routing and isinstance(data, events.Route):
-                self._routing.hear(t, switch, data)
+                self._routing.on_route(t, switch, data)
             self._context.emit(data, switch, data.sentence(), at_ns=t)

@@ -8,15 +8,14 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from typing import Literal, overload
 
 from testbed.errors import InputError
-from testbed.kernel import devices, ipv6
+from testbed.kernel import ipv6, rxe_devices
 from testbed.kernel.netlink import mac_bytes
 from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.nic import HardwareNic
-from testbed.nic.congestion import congestion
-from testbed.nic.counters import with_hardware_names
+from testbed.nic.congestion_control import congestion
 from testbed.protocol import events
 from testbed.switch import packets
 from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
@@ -125,7 +124,7 @@ class HostInterface(Interface):
 
     def add_rdma(self, device: str) -> None:
         """Create its soft-RoCE device."""
-        devices.add(self.node.namespace, self.name, device)
+        rxe_devices.add(self.node.namespace, self.name, device)
         self.adopt_rdma(device)
 
     def adopt_rdma(self, device: str) -> None:
@@ -143,7 +142,7 @@ class HostInterface(Interface):
     def rdma_counters(self) -> dict[str, int]:
         """Return the counters of its RDMA device by the kernel's names: sent_pkts, completer_retry_err, …; with ``nic:
         hardware`` also by mlx5's names that differ: out_of_sequence, packet_seq_err, …"""
-        return self.named(devices.counters(self.device, self.node.namespace))
+        return self.named(rxe_devices.counters(self.device, self.node.namespace))
 
     def named(self, counters: Mapping[str, int]) -> dict[str, int]:
         """Return counters of its RDMA device under the names that its kind of NIC has."""
@@ -227,3 +226,18 @@ class HostInterface(Interface):
         except OSError as error:
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
                 raise
+
+
+OF_SOFT_ROCE = {
+    "out_of_sequence": "out_of_seq_request",
+    "packet_seq_err": "rcvd_seq_err",
+    "out_of_buffer": "send_rnr_err",
+    "rnr_nak_retry_err": "rcvd_rnr_err",
+    "req_transport_retries_exceeded": "retry_exceeded_err",
+}
+"""Counters of the same events. mlx5's `local_ack_timeout_err` has none: soft-RoCE counts retries of all causes."""
+
+
+def with_hardware_names(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters, with both names where hardware has another."""
+    return {**counters, **{name: counters[own] for name, own in OF_SOFT_ROCE.items() if own in counters}}

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from testbed.errors import InputError, TestbedError
-from testbed.lab import links
+from testbed.lab import link_quality
 from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
@@ -203,7 +203,7 @@ class Direction:
             self._device = self._divert()
         if not self._installed:
             self._port.node.defer(self.clear)
-        lines, installed = links.commands(self._device, self._mtu, quality, self._installed)
+        lines, installed = link_quality.commands(self._device, self._mtu, quality, self._installed)
         self._tc(*lines)
         self._installed = installed
 
@@ -226,7 +226,7 @@ class Direction:
 
     def verified(self) -> Quality:
         """Return the quality that the kernel applies, read back from it."""
-        found = links.quality_of(self._show())
+        found = link_quality.quality_of(self._show())
         if self._sender.port is None:
             return found
         rate, delay = self._sender.port.link()

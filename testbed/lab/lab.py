@@ -12,10 +12,10 @@ from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.leaks import CNI_AGENT, inventory
-from testbed.lab.lossless import LosslessNetwork
+from testbed.lab.lossless_network import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
-from testbed.lab.nodes.host import Host
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.host_node import Host
+from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.pods import Networks, Objects, Pods
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler

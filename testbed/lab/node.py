@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import InputError, did_you_mean
-from testbed.kernel import hardware
+from testbed.kernel import borrowed_nics
 from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
@@ -44,10 +44,10 @@ class Node(Namespace, Generic[AnInterface]):
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 
-    def take(self, interface: AnInterface, plan: InterfacePlan) -> None:
+    def borrow(self, interface: AnInterface, plan: InterfacePlan) -> None:
         """Move an interface of this machine to the node."""
         end = End(interface.name, interface.mac, plan.mtu)
-        hardware.take(plan.hardware, plan.nic, self.namespace, end, interface.index)
+        borrowed_nics.borrow(plan.hardware, plan.nic, self.namespace, end, interface.index)
 
     def adopt(self, interface: str, mac: str) -> AnInterface:
         """Register an interface that somebody else made in this namespace."""
@@ -82,7 +82,7 @@ class Node(Namespace, Generic[AnInterface]):
 
     def delete_devices(self) -> None:
         """Delete what has to go before the namespace, and return the hardware that it has of this machine."""
-        hardware.give_back_all(self.namespace)
+        borrowed_nics.give_back_all(self.namespace)
 
 
 def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:

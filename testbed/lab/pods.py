@@ -11,7 +11,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.kernel.rtnetlink import FAMILIES
 from testbed.lab.context import Context
 from testbed.lab.node import Node, take_down
-from testbed.lab.nodes.host import Host, Pod, PodMetadata
+from testbed.lab.nodes.host_node import Host, Pod, PodMetadata
 from testbed.lab.steps import Steps, pause, together
 from testbed.protocol import events
 from testbed.topology import Container
@@ -91,8 +91,8 @@ class Objects(Protocol):
 
 
 class Networks(Protocol):
-    """The networks that pods attach to: PodNetworks of `testbed.cni.runtime.pods`, passed to a lab, which does not know
-    CNI. All are jobs, so that several pods can start at once."""
+    """The networks that pods attach to: PodNetworks of `testbed.cni.runtime.pod_networks`, passed to a lab, which does
+    not know CNI. All are jobs, so that several pods can start at once."""
 
     def objects(self, context: Context) -> Objects:
         """Return the objects of the lab."""
@@ -140,7 +140,7 @@ class Pods:
     @property
     def networks(self) -> Networks:
         if self._networks is None:
-            hint = "Pass `networks=PodNetworks(…)` of testbed.cni.runtime.pods."
+            hint = "Give it `networks=PodNetworks(…)` of testbed.cni.runtime.pod_networks."
             raise InputError("this lab has no pods", hint=hint)
         return self._networks
 

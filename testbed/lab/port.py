@@ -9,7 +9,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.kernel.lossless.layout import constants
 from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
-from testbed.nic.congestion import Algorithm
+from testbed.nic.congestion_control import Algorithm
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless
 from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
@@ -122,14 +122,14 @@ class Port:
     def applies(self, **values: Any) -> bool:
         """Return whether the programs have these settings, read back from their memory."""
         config, state = (type(shared).from_buffer_copy(shared) for shared in (self._config, self._state))
-        self._tell(config, state, values)
+        self._assign(config, state, values)
         return bytes(config) == bytes(self._config) and state.holds & self._state.holds == state.holds
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._tell(self._config, self._state, values)
+        self._assign(self._config, self._state, values)
         self._values |= values
 
-    def _tell(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
+    def _assign(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             match name:
                 case "sends_pause" | "honours_pause":

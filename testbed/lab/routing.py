@@ -16,7 +16,7 @@ from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import ownership
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.switch import frr
@@ -69,7 +69,6 @@ class Routing:
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
 
     def _start(self, switch: Switch, daemon: str) -> Path:
-        """Start a daemon. Return its control socket, which exists when the daemon is ready."""
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
         if daemon != "mgmtd":  # which takes no file
@@ -82,7 +81,7 @@ class Routing:
     def catch_up(self) -> None:
         """Do nothing: the kernel's routes come by way of the switches' agent."""
 
-    def take(self) -> None:
+    def drain(self) -> None:
         """Raise when a daemon has ended: its switch goes on with the routes that it had."""
         if not self._ends.poll(0):
             return
@@ -91,7 +90,7 @@ class Routing:
                 how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
                 raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
 
-    def hear(self, t: int, switch: str, route: events.Route) -> None:
+    def on_route(self, t: int, switch: str, route: events.Route) -> None:
         """Record a change of a route, as the agent reports it."""
         self._routes[switch][ip_network(route.to)] = tuple(route.ports)
         self._changed_ns = t

@@ -27,7 +27,7 @@ class Source(Protocol):
     def catch_up(self) -> None:
         """Complete what has happened until now."""
 
-    def take(self) -> None:
+    def drain(self) -> None:
         """Emit what was reported since the last call, without waiting."""
 
 
@@ -56,12 +56,12 @@ class Scheduler:
         """Emit all that the switches did until now."""
         for source in self.sources:
             source.catch_up()
-        self._take()
+        self._drain()
 
-    def _take(self) -> None:
+    def _drain(self) -> None:
         """Emit what was reported since the last call. The latest reports may not have arrived yet."""
         for source in self.sources:
-            source.take()
+            source.drain()
 
     def after(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
         """Call `action` when `seconds` have passed, in whatever waits then: `sleep`, `wait`, a completion, a program. A
@@ -127,7 +127,7 @@ class Scheduler:
         """Let time pass, and emit what the switches do meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
-            self._take()
+            self._drain()
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -136,7 +136,7 @@ class Scheduler:
     def idle(self, within: float) -> None:
         """Let time pass until a source reports something or a timer expires, `within` seconds at most."""
         self.ready(self.sources, within, or_timer=True)
-        self._take()
+        self._drain()
 
     def wait(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:
         """
@@ -148,7 +148,7 @@ class Scheduler:
         also evaluated after pauses that double up to `pause` seconds. A condition that changes such things itself, as
         one that pings, does not wake itself: what happens during its evaluation counts once.
         """
-        self._take()
+        self._drain()
         if condition():
             return True
         deadline = time.monotonic() + within
@@ -164,7 +164,7 @@ class Scheduler:
         next_pause = FIRST_PAUSE_S
         asked_again = False
         while True:
-            self._take()
+            self._drain()
             if condition():
                 return True
             left = deadline - time.monotonic()
@@ -172,13 +172,13 @@ class Scheduler:
                 return False
             if changes:
                 asked_again = changes.pending() and not asked_again
-                changes.take()
+                changes.drain()
                 if asked_again:
                     continue
             watched = [*self.sources, *(changes.watched if changes else ())]
             self.ready(watched, min(left, next_pause), or_timer=True)
             if changes:
-                changes.take()
+                changes.drain()
             next_pause = min(next_pause * 2, pause)
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from testbed.errors import UnsupportedError
-from testbed.machine import processes
+from testbed.machine import child_processes
 
 MAKING = "making-"
 LARGER_DISK = "Free some space there, or set XDG_CACHE_HOME to a larger disk."
@@ -59,7 +59,7 @@ async def locked_async(path: Path) -> AsyncIterator[None]:
 @contextlib.contextmanager
 def making(place: Path) -> Iterator[Path]:
     """Yield a directory that is renamed to `place` when the block succeeds. First remove what killed makers left."""
-    with processes.scratch(place.parent, MAKING) as path:
+    with child_processes.scratch(place.parent, MAKING) as path:
         path.chmod(0o755)
         yield path
         shutil.rmtree(place, ignore_errors=True)

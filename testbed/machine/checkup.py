@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import build, cache, image, kvm, qemu, recipe, shipped, snapshot
-from testbed.machine.build import apt
+from testbed.machine import cache, image, image_build, kvm, qemu, recipe, shipped, snapshot
 from testbed.machine.image import Image
+from testbed.machine.image_build import apt
 from testbed.machine.qemu import Flavour
 from testbed.version import version
 
@@ -28,8 +28,10 @@ NEWER_KERNEL = "sudo apt-get install -t trixie-backports linux-image-amd64 && su
 LOCAL_MODULES = ("rdma_rxe", "ib_uverbs", "veth", "bridge", "8021q", "nf_tables")
 LOCAL_TOOLS = {
     **dict.fromkeys(("ip", "tc", "bridge", "rdma"), "iproute2"),
-    "ping": "iputils-ping", "modprobe": "kmod", "setpriv": "util-linux",
-}  # fmt: skip
+    "ping": "iputils-ping",
+    "modprobe": "kmod",
+    "setpriv": "util-linux",
+}
 """Programs that a lab on this kernel may call, and their Debian packages."""
 NFTABLES = "libnftables.so.1"
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16, "CAP_SYS_ADMIN": 21}
@@ -90,15 +92,15 @@ def _image(built: Image) -> str:
 
 
 def _tools() -> str:
-    build.require_tools()
-    return f"{', '.join(build.TOOLS)}; images are built {'as root' if os.geteuid() == 0 else 'without root'}"
+    image_build.require_tools()
+    return f"{', '.join(image_build.TOOLS)}; images are built {'as root' if os.geteuid() == 0 else 'without root'}"
 
 
 def _space(built: Image | None) -> str:
     place = cache.root()
     while not place.exists():
         place = place.parent
-    cache.require_space(place, snapshot.SPACE if built else build.SPACE, "a snapshot" if built else "an image")
+    cache.require_space(place, snapshot.SPACE if built else image_build.SPACE, "a snapshot" if built else "an image")
     return f"{shutil.disk_usage(place).free / 1e9:.0f} GB free for {cache.root()}"
 
 
@@ -140,13 +142,24 @@ def local() -> Iterator[Check]:
     plugins, pods = any(map(os.path.isdir, CNI_PLUGINS)), "not installed; labs with pods need them"
     yield _root()
     yield _look("kernel", new, text, f"{text}; rdma_rxe works in network namespaces from {oldest} on", NEWER_KERNEL)
-    yield _look("modules", not modules, f"this kernel has {', '.join(LOCAL_MODULES)}",
-                f"this kernel has no {', '.join(modules)}", NEWER_KERNEL)  # fmt: skip
+    yield _look(
+        "modules",
+        not modules,
+        f"this kernel has {', '.join(LOCAL_MODULES)}",
+        f"this kernel has no {', '.join(modules)}",
+        NEWER_KERNEL,
+    )
     yield _local_tools()
     yield _pyverbs()
     yield _look("CNI plugins", plugins, "installed", pods, apt("containernetworking-plugins"), "note")
-    yield _look("tracefs", TRACING.exists(), "mounted", f"not on {TRACING.parent}; `nic: hardware` needs it",
-                f"sudo mount -t tracefs tracefs {TRACING.parent}", "note")  # fmt: skip
+    yield _look(
+        "tracefs",
+        TRACING.exists(),
+        "mounted",
+        f"not on {TRACING.parent}; `nic: hardware` needs it",
+        f"sudo mount -t tracefs tracefs {TRACING.parent}",
+        "note",
+    )
 
 
 def _root() -> Check:
@@ -195,10 +208,16 @@ def _has_module(name: str, release: str) -> bool:
 
 def require_packages(packages: Sequence[str]) -> None:
     """Raise UnsupportedError with those of these Debian packages that this system lacks."""
-    listed = "" if not shutil.which("dpkg-query") else subprocess.run(
-        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
-        capture_output=True, text=True, check=False,
-    ).stdout  # fmt: skip
+    listed = (
+        ""
+        if not shutil.which("dpkg-query")
+        else subprocess.run(
+            ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout
+    )
     installed = {line.removeprefix("installed ") for line in listed.splitlines()}
     if lacking := [name for name in packages if name not in installed]:
         raise UnsupportedError(f"this system lacks the packages {', '.join(lacking)}", hint=f"Run: {apt(*lacking)}")

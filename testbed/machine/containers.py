@@ -90,9 +90,7 @@ def find(names: Iterable[str]) -> tuple[Container, ...]:
         if name not in known:
             near = did_you_mean(name, known)
             save = f"`docker save {name} -o FILE && {ADD}`"
-            hint = (
-                f"{near}testbed asks no registry: export the image where you have it with {save}, or leave out 'image'."
-            )
+            hint = f"{near}testbed asks no registry: export the image elsewhere with {save}, or leave out 'image'."
             raise InputError(f"the image {name} has not been added", hint=hint)
     found = tuple(known[name] for name in wanted)
     if (total := sum(container.size for container in found)) > LARGEST:

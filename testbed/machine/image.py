@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import cache, processes
+from testbed.machine import cache, child_processes
 from testbed.machine.recipe import FILES, inputs_key
 from testbed.protocol import LAYER
 
@@ -54,9 +54,7 @@ class Layer:
 
     def verify(self) -> None:
         if cache.file_digest(self.file) != self.digest:
-            raise damaged(
-                f"the layer with {', '.join(self.asked)}", "its contents have changed since the build", self.path
-            )
+            raise damaged(f"the layer with {', '.join(self.asked)}", "its contents have changed", self.path)
 
 
 class ContainerImage(Protocol):
@@ -153,7 +151,7 @@ def remove_all() -> int:
     parent = cache.directory("images")
     try:
         with cache.locked(parent, wait=False):
-            processes.sweep(parent, cache.MAKING)
+            child_processes.sweep(parent, cache.MAKING)
             places = [path for path in parent.iterdir() if path.is_dir()]
             for path in places:
                 shutil.rmtree(path)

@@ -65,7 +65,7 @@ class Job(Generic[R]):
             **limits,
         }
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         """Receive a message of the machine. MachineError if it is invalid."""
         match message:
             case {"id": int(number), "report": dict(record)} if number in range(len(self.requests)):

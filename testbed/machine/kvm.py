@@ -8,8 +8,8 @@ from pathlib import Path
 
 from testbed.errors import MachineError
 from testbed.machine import cache, qemu, snapshot
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.qemu import Flavour, Ram
 from testbed.protocol import Clock
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.errors import InputError, TestbedError, UnsupportedError, did_you_mean
-from testbed.machine import build, cache, processes, recipe
+from testbed.machine import cache, child_processes, image_build, recipe
 from testbed.machine.image import Image, Layer
 from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
@@ -73,7 +73,7 @@ async def make(base: Image, packages: Sequence[str], log: Log) -> Image:
         return base
     log(f"install {len(debs)} Debian package{'s' * (len(debs) > 1)} on top of the image")
     place = _place(base, packages)
-    with cache.making(place) as work, processes.scratch() as out:
+    with cache.making(place) as work, child_processes.scratch() as out:
         installed = await install(base, debs, out, log)
         shutil.move(out / LAYER, work / LAYER)
         recipe.pad(work / LAYER)
@@ -104,9 +104,9 @@ async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> d
 
 def fetch(base: Image, packages: Sequence[str]) -> dict[str, bytes]:
     """Return the files, by name, of the packages and of all their dependencies that the image lacks."""
-    if not shutil.which("apt-get") or not build.KEYRING.exists():
+    if not shutil.which("apt-get") or not image_build.KEYRING.exists():
         lacking = "apt" if not shutil.which("apt-get") else "debian-archive-keyring"
-        raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=f"Run: {build.apt(lacking)}")
+        raise UnsupportedError(f"adding packages to the image needs {lacking}", hint=f"Run: {image_build.apt(lacking)}")
     state = cache.directory("apt")
     with cache.locked(state):
         apt = Apt(state, base)
@@ -131,9 +131,9 @@ class Apt:
         for name in "lists/partial", "archives/partial":
             (state / name).mkdir(parents=True, exist_ok=True)
         own = "\n".join(base.manifest["sources"])
-        mirrors = build.mirror() or re.findall(rf"^deb .*?(\S+) {recipe.SUITE} main", own, re.MULTILINE)
+        mirrors = image_build.mirror() or re.findall(rf"^deb .*?(\S+) {recipe.SUITE} main", own, re.MULTILINE)
         (state / "sources.list").write_text(
-            f"deb [arch=amd64 signed-by={build.KEYRING}] {mirrors[0]} {recipe.SUITE} main\n"
+            f"deb [arch=amd64 signed-by={image_build.KEYRING}] {mirrors[0]} {recipe.SUITE} main\n"
         )
         (state / "apt.conf").write_text(
             f'Dir::State "{state}"; Dir::State::lists "{state}/lists";\n'
@@ -149,7 +149,7 @@ class Apt:
     def run(self, *command: str) -> str:
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            build.raise_for(done.stdout + done.stderr, "apt")
+            image_build.raise_for(done.stdout + done.stderr, "apt")
         return done.stdout
 
 

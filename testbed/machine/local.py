@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.errors import MachineError
-from testbed.machine import processes
+from testbed.machine import child_processes
 from testbed.machine.jobs import Job
 from testbed.machine.patience import patiently, processes_of
 from testbed.protocol import FILES, JOB, MESSAGE_BYTES, OUTPUT, OWNS, RUNS, Clock, messages
@@ -30,7 +30,7 @@ class LocalMachine:
 
     async def run(self, job: Job[Any], out: Path) -> float:
         started, before = time.monotonic(), records()
-        with processes.scratch() as bundle:
+        with child_processes.scratch() as bundle:
             (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES), self.clock)))
             for name, data in job.files.items():
                 path = bundle / FILES / name
@@ -55,7 +55,7 @@ class LocalMachine:
                 if status:
                     raise MachineError(f"the job ended with status {status}:\n{wrote.decode(errors='replace')}")
                 for number in job.unanswered:
-                    job.take(messages.load(messages.ended(number, wrote)))
+                    job.receive(messages.load(messages.ended(number, wrote)))
         return time.monotonic() - started
 
 
@@ -65,14 +65,13 @@ def records() -> set[Path]:
 
 
 async def _follow(readable: int, job: Job[Any]) -> None:
-    """Pass the messages in a pipe to the job until its end."""
     reader = asyncio.StreamReader(limit=MESSAGE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb")
     )
     try:
         while line := await _line(reader):
-            job.take(messages.load(line))
+            job.receive(messages.load(line))
     finally:
         transport.close()
 
@@ -89,10 +88,14 @@ async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> a
     process alone, which then ends the job: two signals would cut the job's teardown short."""
     command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
-        *command, *processes.ours("testbed.executor", *arguments),
-        pass_fds=(progress,), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        *command,
+        *child_processes.ours("testbed.executor", *arguments),
+        pass_fds=(progress,),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

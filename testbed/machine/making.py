@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.errors import MachineError, TestbedError
-from testbed.machine import cache, processes, qemu, snapshot
+from testbed.machine import cache, child_processes, qemu, snapshot
 from testbed.machine import image as images
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.ram import PAGE, Ram
@@ -54,7 +54,6 @@ def event_loop(*, ahead: bool) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]
 
 
 async def _end_ahead() -> None:
-    """End the machines that nobody has used."""
     while _ahead:
         _, task = _ahead.popitem()
         task.cancel()
@@ -193,7 +192,7 @@ async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> d
         async with Opened(image, flavour, lowest) as opened:
             await opened.begin()
             await install(opened, {"call": COMPILE, "install": "/run/testbed/bytecode"}, {**files, **compiler})
-            with processes.scratch(place) as directory:
+            with child_processes.scratch(place) as directory:
                 opened.outcome.extract(directory)
                 for name, key in missing.items():
                     with suppress(FileNotFoundError):

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from testbed.errors import InputError, MachineError
 from testbed.machine import qemu, snapshot
-from testbed.machine.devices import Bundle, Device, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Device, Outcome
 from testbed.machine.qemu import Flavour, Qemu, StateError
 from testbed.machine.ram import PAGE, Ram
 from testbed.machine.snapshot import Snapshot
@@ -74,9 +74,13 @@ class Saved:
         runs = list(in_a_row(self.pages))
         parts = [(name, place, len(data)) for name, found in self.files.items() for place, data in found]
         head = {
-            "moment": asdict(self.moment), "snapshot": self.snapshot, "devices": len(self.devices), "parts": parts,
-            "runs": runs, "before": self.before.moment.number if self.before else None,
-        }  # fmt: skip
+            "moment": asdict(self.moment),
+            "snapshot": self.snapshot,
+            "devices": len(self.devices),
+            "parts": parts,
+            "runs": runs,
+            "before": self.before.moment.number if self.before else None,
+        }
         text = json.dumps(head).encode()
         try:
             with path.open("wb") as file:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.machine import files, processes
+from testbed.machine import child_processes, files
 from testbed.machine.jobs import Job, Machine, below
 from testbed.machine.local import LocalMachine
 from testbed.protocol import FILES_BYTES, CniAnswer
@@ -27,7 +27,7 @@ OWN = ".cni-plugins"
 
 async def load(request: Cni) -> None:
     """Raise what is wrong in a request's files and names, as far as it can be checked without a machine."""
-    with processes.scratch() as out:
+    with child_processes.scratch() as out:
         await use(replace(request, command="load"), {}, LocalMachine(), 0, out)
 
 

@@ -17,7 +17,7 @@ from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
 from testbed.protocol import TESTS, Tested
 from testbed.protocol.requests import Pytest
-from testbed.records import contents
+from testbed.records import run_readme
 
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
@@ -115,9 +115,15 @@ class SessionRecorder:
                 self.write(text)
             case {"running": str(test)}:
                 self.running, self._since = test, time.monotonic()
-            case {"result": {
-                "test": str(), "outcome": str(), "virtual_s": int() | float(), "directory": str(), "text": str()
-            } as result}:  # fmt: skip
+            case {
+                "result": {
+                    "test": str(),
+                    "outcome": str(),
+                    "virtual_s": int() | float(),
+                    "directory": str(),
+                    "text": str(),
+                } as result
+            }:
                 self.running = ""
                 now = time.monotonic()
                 ended = Ended(**result, wall_s=round(now - self._since, 3))  # type: ignore[typeddict-item]
@@ -165,7 +171,7 @@ def ended(directory: Path) -> list[Ended]:
 
 def explain(directory: Path) -> None:
     """Write README.txt for the files that are there now."""
-    contents.explain(directory, "Files of a pytest session")
+    run_readme.explain(directory, "Files of a pytest session")
 
 
 async def run(
@@ -181,16 +187,16 @@ async def run(
     """Run the tests with all files in their common directory. Return 0 if all passed, 1 if not, 2 if there is no such
     test. `show` gets their terminal output. Ended tests are recorded and running ones named, however it ends."""
     top, names = place(tests)
-    sent = SessionFiles.below(top)
+    bundle = SessionFiles.below(top)
     recorder = SessionRecorder(out, show)
     asked = replace(asked, arguments=[*names, *asked.arguments])
-    status = await execute(asked, sent, recorder, seed=seed, training=training, machine=machine, out=out)
+    status = await execute(asked, bundle, recorder, seed=seed, training=training, machine=machine, out=out)
     return 2 if status in USAGE else status
 
 
 async def execute(
     asked: Pytest,
-    sent: SessionFiles,
+    bundle: SessionFiles,
     recorder: SessionRecorder,
     *,
     seed: int,
@@ -201,8 +207,8 @@ async def execute(
     """Run a pytest session; return its status. Ended tests are recorded and running ones named, however it ends."""
     job = Job(
         [asked],
-        sent.contents,
-        sent.executable,
+        bundle.contents,
+        bundle.executable,
         limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
         seed=seed,
         training=training,
@@ -210,18 +216,18 @@ async def execute(
     )
     try:
         await machine.run(job, out)
-        status = job.answer(about=sent.top, place=below(sent.top))
+        status = job.answer(about=bundle.top, place=below(bundle.top))
     except TestbedError as error:
         if error.exit_status != 1:
             raise
         recorder.cut_short()
         hint = f"{len(recorder.tests)} tests had ended: {out / TESTS}, {out / TEXT}"
-        raise MachineError(error.message, where=recorder.running or str(sent.top), hint=hint) from error
+        raise MachineError(error.message, where=recorder.running or str(bundle.top), hint=hint) from error
     finally:
         try:
             recorder.deliver(asked.arguments)
         finally:
-            contents.remove_empty(out)
+            run_readme.remove_empty(out)
             explain(out)
     if not 0 <= status < 256:
         raise MachineError(f"the response is damaged: {status} is not an exit status")

@@ -1,12 +1,17 @@
 """Requests that need no lab, answered by a process of the inside on this machine: it may run the user's code."""
 
 import asyncio
+import json
+import os
+import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from testbed.errors import InputError, MachineError
-from testbed.machine import descriptions, files, processes
+from testbed.machine import cache, child_processes, files, snapshot
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
 from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, messages, requests
@@ -23,7 +28,7 @@ async def answers(
     errors. A process that does not end is the fault of such a file."""
     job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S)
     try:
-        with processes.scratch() as out:
+        with child_processes.scratch() as out:
             await LocalMachine().run(job, out)
         return [job.answer(number, about=file or "", place=place) for number, (_, file, place) in enumerate(asked)]
     except UnansweredError as error:
@@ -44,11 +49,11 @@ def ask(
 
 def kept(request: Request[R]) -> R:
     """Return the response to a request about this testbed alone, which is sent once and cached."""
-    key = descriptions.key([messages.ask(0, request)], {})
-    found: R | None = descriptions.load(key)
+    cached = cache_key([messages.ask(0, request)], {})
+    found: R | None = load(cached)
     if found is None:
         found = ask(request)
-        descriptions.keep(key, found)
+        keep(cached, found)
     return found
 
 
@@ -64,10 +69,10 @@ def draw(file: Path, style: GraphStyle) -> Picture:
 
 def draw_plan(plan: PlanRows) -> str:
     """Return a drawing of a planned topology, as SVG. It is cached."""
-    key = descriptions.key(["draw", plan], {})
-    if not isinstance(drawn := descriptions.load(key), str):
+    cached = cache_key(["draw", plan], {})
+    if not isinstance(drawn := load(cached), str):
         drawn = ask(requests.DrawPlan(plan=plan))
-        descriptions.keep(key, drawn)
+        keep(cached, drawn)
     return drawn
 
 
@@ -82,3 +87,34 @@ def named(file: Path) -> str:
     with files.reading(file):
         file.stat()
     return str(file)
+
+
+PLACE = "descriptions"
+KEEP = 500
+"""Descriptions and drawings kept, of a few kilobytes each."""
+
+
+def cache_key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
+    """Return a cache key for the request `asked` (JSON-serializable) about something that has these files."""
+    packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
+    text = json.dumps([asked, sys.version, packages], sort_keys=True)
+    return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))
+
+
+def load(key: str) -> Any:
+    """Return the cached value; None if there is none."""
+    with suppress(OSError, ValueError):
+        return json.loads((cache.root() / PLACE / key).read_text())
+    return None
+
+
+def keep(key: str, info: object) -> None:
+    """Store a JSON-serializable value if there is space for it, and remove the oldest ones."""
+    with suppress(OSError):
+        directory = cache.directory(PLACE)
+        handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)
+        with os.fdopen(handle, "w") as file:
+            json.dump(info, file)
+            file.flush()
+            cache.publish(handle, directory / key)
+        cache.prune(directory, KEEP)

@@ -78,10 +78,12 @@ class Origin(Identity):
     def of_run(cls, identity: Identity, source: Source, found: Mapping[str, bytes]) -> Origin:
         """Return the origin of a run of the scenario, whose files are `found`, on a machine."""
         return cls(
-            **asdict(identity), file=source.file.name, files=digests(found),
+            **asdict(identity),
+            file=source.file.name,
+            files=digests(found),
             given_topology=source.topology.name if source.topology else None,
             given_program=source.program.name if source.program else None,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +142,32 @@ class RunResult:
 
     @classmethod
     def of(
-        cls, scenario: str, seed: int, clock: Clock, wall_s: float, out: Path, variants: Sequence[VariantResult],
-        made_from: Origin, title: str = "", text: str = "",
-    ) -> RunResult:  # fmt: skip
+        cls,
+        scenario: str,
+        seed: int,
+        clock: Clock,
+        wall_s: float,
+        out: Path,
+        variants: Sequence[VariantResult],
+        made_from: Origin,
+        title: str = "",
+        text: str = "",
+    ) -> RunResult:
         return cls(
-            scenario=scenario, seed=seed, clock=clock, wall_s=round(wall_s, 3), out=out, variants=variants,
-            title=title, text=text, machine=made_from.machine, image=made_from.image, made_from=made_from,
+            scenario=scenario,
+            seed=seed,
+            clock=clock,
+            wall_s=round(wall_s, 3),
+            out=out,
+            variants=variants,
+            title=title,
+            text=text,
+            machine=made_from.machine,
+            image=made_from.image,
+            made_from=made_from,
             verdict="as-expected" if all(one.as_expected for one in variants) else "unexpected",
             trace=cache.digest(*(part for one in variants for part in (one.name, one.trace))),
-        )  # fmt: skip
+        )
 
     @property
     def as_expected(self) -> bool:
@@ -196,9 +215,10 @@ def load(directory: Path) -> RunResult:
         record: RunResult = requests.adapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:
         raise InputError(
-            f"does not record the inputs of the run: {messages.first_problem(error)}", where=str(path),
+            f"does not record the inputs of the run: {messages.first_problem(error)}",
+            where=str(path),
             hint="It is damaged, or an older testbed made it.",
-        ) from None  # fmt: skip
+        ) from None
     for name in (record.scenario, *(variant.name for variant in record.variants)):
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise InputError(f"{name!r} cannot be the name of a scenario or a variant", where=str(path))
@@ -211,9 +231,11 @@ def source_of(record: RunResult, directory: Path) -> Source:
     copy, given = directory / SCENARIO, record.made_from.given_topology
     program = record.made_from.given_program
     return Source(
-        record.scenario, copy / record.made_from.file, topology=copy / GIVEN / given if given else None,
+        record.scenario,
+        copy / record.made_from.file,
+        topology=copy / GIVEN / given if given else None,
         program=copy / GIVEN_PROGRAM / program if program else None,
-    )  # fmt: skip
+    )
 
 
 def _check_files(origin: Origin, source: Source) -> None:
@@ -223,8 +245,9 @@ def _check_files(origin: Origin, source: Source) -> None:
     if wrong := [name for name in names if name not in there or there[name] != origin.files.get(name)]:
         raise InputError(
             f"is damaged: {', '.join(wrong)} {'differs' if len(wrong) == 1 else 'differ'} from the recorded run",
-            where=str(copy), hint="Use `testbed run` for a changed scenario; `testbed rerun` repeats an unchanged run.",
-        )  # fmt: skip
+            where=str(copy),
+            hint="Run a changed scenario with `testbed run`; `testbed rerun` repeats an unchanged run directory.",
+        )
 
 
 def _guess(directory: Path) -> str:

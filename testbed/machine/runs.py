@@ -31,8 +31,8 @@ from testbed.protocol import (
 )
 from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
 from testbed.protocol.requests import Variant
-from testbed.records import contents, packets
-from testbed.records.events import checked
+from testbed.records import merged_captures, run_readme
+from testbed.records.event_reader import checked
 
 LONGEST_S = LATEST_NS / 1e9
 
@@ -121,9 +121,15 @@ async def run(
                 without_faults=[*variant_run.without_faults],
             )
             job = Job(
-                [request], files, executable, limit_s=info["limit_s"], busy_s=info["busy_limit_s"],
-                seed=seed, training=info["training"], listen=shown.listen,
-            )  # fmt: skip
+                [request],
+                files,
+                executable,
+                limit_s=info["limit_s"],
+                busy_s=info["busy_limit_s"],
+                seed=seed,
+                training=info["training"],
+                listen=shown.listen,
+            )
             result = await run_variant(job, source, variant_run, machine, directory, shown)
             listener.finished(variant_run, result)
             return result
@@ -149,7 +155,7 @@ async def run(
 
 def explain(out: Path, scenario: str) -> None:
     """Write README.txt into a run directory, for the files that are there now."""
-    contents.explain(out, f"Files of a run of the scenario {scenario}")
+    run_readme.explain(out, f"Files of a run of the scenario {scenario}")
 
 
 async def run_variant(
@@ -170,8 +176,8 @@ async def run_variant(
     finally:
         shown.keep()
         if shown.made:
-            await asyncio.to_thread(packets.write, directory, shown.made, shown.events)
-        contents.remove_empty(directory)
+            await asyncio.to_thread(merged_captures.write, directory, shown.made, shown.events)
+        run_readme.remove_empty(directory)
     return result_of(variant_run, outcome, wall_s, shown.made, job.touched)
 
 
@@ -241,10 +247,13 @@ class Shown:
                 self._listener.event(self._variant_run, event)
             case {"settled": int(until_ns)} if abs(until_ns) < LATEST_NS:
                 self._listener.settled(self._variant_run, until_ns)
-            case {"made": {
-                "parameters": dict(), "topology": dict(),
-                "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
-            } as made} if self.made is None and abs(zero) < LATEST_NS:  # fmt: skip
+            case {
+                "made": {
+                    "parameters": dict(),
+                    "topology": dict(),
+                    "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
+                } as made
+            } if self.made is None and abs(zero) < LATEST_NS:
                 self.made = made
                 path = self._directory / TOPOLOGY
                 with naming(path):

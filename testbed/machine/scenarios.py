@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from testbed.errors import InputError, MachineError, did_you_mean
-from testbed.machine import descriptions, files, questions
+from testbed.machine import files, questions
 from testbed.machine.jobs import below
 from testbed.machine.shipped import SCENARIOS
 from testbed.protocol import GIVEN_PROGRAM, VARIANT, ScenarioInfo
@@ -121,8 +121,8 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
         request = Describe(name=source.name, scenario=scenario, settings=settings, named=[*named], topology=topology)
         own = source.files()
         places = [str(source.file), str(source.topology), str(source.program)]
-        key = descriptions.key([source.name, *places, settings, named], own)
-        if known := descriptions.load(key):
+        key = questions.cache_key([source.name, *places, settings, named], own)
+        if known := questions.load(key):
             infos[number] = known
         else:
             found |= {f"{number}/{name}": data for name, data in own.items()}
@@ -131,7 +131,7 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
         made = await questions.answers([request for _, request in requests.values()], found)
         for (number, (key, _)), info in zip(requests.items(), made, strict=True):
             infos[number] = info_of(info, asked[number][0])
-            descriptions.keep(key, infos[number])
+            questions.keep(key, infos[number])
     return [infos[number] for number in range(len(asked))]
 
 

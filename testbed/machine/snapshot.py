@@ -23,8 +23,8 @@ from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
 from testbed.machine import cache, qemu
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.image import Image
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.patience import patiently, threads_of
 from testbed.machine.qemu import Flavour, Qemu, Ram, StateError
 from testbed.protocol import BEGIN, BUNDLE_BYTES, COMPLETE, DOCKER, RESULT_BYTES, TORCH
@@ -50,7 +50,7 @@ TICK_NS = 4_000_000
 MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
 """Offset of the devices; the header is a page before that."""
-TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("ranks.py", "shim.c", "flight.c", "shim.h"))
+TORCH_FILES = tuple(f"workload/jobs/{name}" for name in ("fork_server.py", "shim.c", "flight.c", "shim.h"))
 DOCKER_FILES = tuple(f"lab/docker/{name}" for name in ("daemon.py", "runtime.sh"))
 PIECE = 8 << 20
 """Bytes copied at a time."""

@@ -36,9 +36,7 @@ def source(script: Path, topology: Path) -> Source:
     """Return the scenario that runs a script. InputError if the script is not a Python file."""
     text = files.read(script)
     if script.suffix != ".py":
-        raise InputError(
-            "is not a Python file", where=str(script), hint="The name of a training script must end in .py."
-        )
+        raise InputError("is not a Python file", where=str(script), hint="Its name must end in .py.")
     if b"\0" in text:
         raise InputError("is not Python: it has null bytes", where=str(script))
     try:

@@ -7,9 +7,9 @@ from typing import Any
 
 from testbed.errors import MachineError
 from testbed.machine import making, moments, snapshot
-from testbed.machine.devices import Bundle
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
+from testbed.machine.memory_files import Bundle
 from testbed.machine.moments import Moment, Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot
@@ -72,23 +72,23 @@ async def follow(opened: Opened, clock: Clock, job: Job[Any], log: Callable[[str
     watch = Watch(machine, clock, outcome, log)
     reached = None
 
-    def hear() -> None:
+    def receive() -> None:
         nonlocal reached
         for message in outcome.progress():
             match message:
                 case {"report": {"moment": report}}:
                     reached = Moment.of(report)
                 case _:
-                    job.take(message)
-            watch.heard()
+                    job.receive(message)
+            watch.alive()
 
     async def look() -> None:
-        hear()
+        receive()
         await watch.look()
 
     await machine.command("cont")
     try:
         await machine.paused(look, watch.pause_s)
     finally:
-        hear()
+        receive()
     return reached

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from testbed.errors import MachineError
-from testbed.machine.devices import Outcome
+from testbed.machine.memory_files import Outcome
 from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
 from testbed.machine.qemu import Qemu
 from testbed.protocol import Clock
@@ -42,7 +42,7 @@ class Watch:
         self._clock = clock
         self._outcome = outcome
         self._log = log
-        self._heard = self._looked = time.monotonic()
+        self._last_sign = self._looked = time.monotonic()
         self._logged: dict[str, float] = {}
         self._starvation = Starvation(threads_of(machine.process.pid))
         self._busy = self._still = 0
@@ -56,16 +56,16 @@ class Watch:
         self._quiet_pulse = 0
         """Pulse value when the quiet began."""
 
-    def heard(self) -> None:
+    def alive(self) -> None:
         """Record progress."""
-        self._heard = time.monotonic()
+        self._last_sign = time.monotonic()
         self._quiet_pulse = self._outcome.pulse
         self._still = self._beatless = 0
         self._starved_s = 0.0
 
     def pause_s(self) -> float:
         """Return wall seconds until the next check, more the longer it is quiet: a check takes the machine's CPU."""
-        return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - self._heard) / 10))
+        return min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, (time.monotonic() - self._last_sign) / 10))
 
     async def look(self) -> None:
         now = time.monotonic()
@@ -76,7 +76,7 @@ class Watch:
         self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
         if self._busy >= BUSY_LOOKS:
             self._remark("busy", "this host is busy: a machine mostly waits for a CPU")
-        if now - self._heard >= QUIET_S:
+        if now - self._last_sign >= QUIET_S:
             await self._look_at_guest(elapsed, waited)
 
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
@@ -97,9 +97,9 @@ class Watch:
         if moved:
             self._still, self._starved_s = 0, 0.0
             if self._clock == "virtual":
-                wall = round(time.monotonic() - self._heard)
+                wall = round(time.monotonic() - self._last_sign)
                 meanwhile = "the guest is busy" if pulse == self._quiet_pulse else "virtual time goes on"
-                self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._heard)
+                self._remark("quiet", f"no event for {wall} s of wall time; {meanwhile}", self._last_sign)
         elif waited > BUSY_SHARE * elapsed:
             self._starved_s += min(elapsed, COUNTED_S)
             if self._starved_s >= STARVED_S:
@@ -116,7 +116,6 @@ class Watch:
         return [found for path in threads_of(self._machine.process.pid)() if (found := schedule(path))]
 
     def _used_s(self) -> float:
-        """Return the CPU seconds that QEMU has used."""
         return sum(ran for ran, _, _ in self._threads()) / 1e9
 
     def _hang(self, text: str) -> MachineError:

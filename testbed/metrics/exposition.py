@@ -118,9 +118,13 @@ def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[st
     is_pod = "host" in node
     name = row["interface"].partition(":")[2]
     values = {
-        "node": node.get("host", node["name"]), "pod": node["name"] if is_pod else "",
-        "namespace": node.get("namespace", ""), "interface": name, "device": row["rdma"] or "", "port": "1",
-    }  # fmt: skip
+        "node": node.get("host", node["name"]),
+        "pod": node["name"] if is_pod else "",
+        "namespace": node.get("namespace", ""),
+        "interface": name,
+        "device": row["rdma"] or "",
+        "port": "1",
+    }
     found.add("node_network_up", int(row["up"]), **values)
     for address in row["addresses"]:
         found.add("testbed_address_info", 1, **values, ip=address.partition("/")[0], mac=row["mac"])

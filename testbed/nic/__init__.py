@@ -1,6 +1,6 @@
 """NIC models: the behaviour of hardware NICs that soft-RoCE lacks."""
 
 from testbed.nic.connections import Connection
-from testbed.nic.hardware import HardwareNic, HardwareNics, RdmaDevices, prepare
+from testbed.nic.hardware_nic import HardwareNic, HardwareNics, RdmaDevices, prepare
 
 __all__ = ["Connection", "HardwareNic", "HardwareNics", "RdmaDevices", "prepare"]

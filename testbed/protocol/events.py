@@ -101,7 +101,6 @@ def _checks(fields: type[Data]) -> list[tuple[str, bool, Callable[[Any], bool]]]
 
 
 def _check(hint: Any) -> Callable[[Any], bool]:
-    """Return a function that checks whether a value from JSON has a type."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     each = [] if origin is Literal else [*map(_check, inner)]
     checks: dict[Any, Callable[[Any], bool]] = {
@@ -174,9 +173,11 @@ FAULT_INJECTED = Kind("fault.injected", Fault, "A fault is injected, and verifie
 FAULT_LOST = Kind("fault.lost", Fault, "A fault that had to hold is no longer in place.")
 FAULT_RECOVERED = Kind("fault.recovered", Fault, "A fault is recovered, and gone.")
 LOST = Kind(
-    "lost", Lost, "Something could not be read in time: events may be missing.",
+    "lost",
+    Lost,
+    "Something could not be read in time: events may be missing.",
     {None: "its control plane was too late for {records} {what}"},
-)  # fmt: skip
+)
 BENCH = Kind("bench", NoFields, "A part of `testbed bench` is done.")
 
 
@@ -448,9 +449,11 @@ class Route(Data):
 MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
 LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}")
 UPDATED = Kind(
-    "arp.updated", Claim, "ARP {ip} moves from {old_mac} to {mac}",
+    "arp.updated",
+    Claim,
+    "ARP {ip} moves from {old_mac} to {mac}",
     {"port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}"},
-)  # fmt: skip
+)
 REFRESH = Kind(
     "arp.refresh", Change, "ARP asks {mac} whether it still has {ip}", {"daemon": "ARP asks for all {entries} entries"}
 )

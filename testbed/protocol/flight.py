@@ -30,19 +30,33 @@ class Call:
 
     def json(self) -> dict[str, Any]:
         return {
-            "rank": self.rank, "host": self.host, "call": self.number, "operation": self.operation,
-            "communicator": self.communicator, "sequence": self.sequence, "bytes": self.bytes, "peer": self.peer,
-            "began": self.began, "ended": self.ended,
-        }  # fmt: skip
+            "rank": self.rank,
+            "host": self.host,
+            "call": self.number,
+            "operation": self.operation,
+            "communicator": self.communicator,
+            "sequence": self.sequence,
+            "bytes": self.bytes,
+            "peer": self.peer,
+            "began": self.began,
+            "ended": self.ended,
+        }
 
 
 def read(line: Any) -> Call:
     """Return the call in a line that `json` has parsed. ValueError for anything else."""
     match line:
         case {
-            "rank": int(rank), "host": str(host), "call": int(number), "operation": str(operation),
-            "communicator": str(communicator), "sequence": int(sequence), "bytes": int(size),
-            "peer": int() | None as peer, "began": int(began), "ended": int() | None as ended,
-        }:  # fmt: skip
+            "rank": int(rank),
+            "host": str(host),
+            "call": int(number),
+            "operation": str(operation),
+            "communicator": str(communicator),
+            "sequence": int(sequence),
+            "bytes": int(size),
+            "peer": int() | None as peer,
+            "began": int(began),
+            "ended": int() | None as ended,
+        }:
             return Call(rank, host, number, operation, communicator, sequence, size, peer, began, ended)
     raise ValueError("is not a line of a flight record")

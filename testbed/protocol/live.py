@@ -307,7 +307,7 @@ class Measured(LabState):
     """Counters and tables that could not be read."""
 
 
-class Metrics(LiveRequest[Measured], handler="measuring:metrics", touches=False):
+class Metrics(LiveRequest[Measured], handler="inspecting:metrics", touches=False):
     """Measure all counters and tables of the lab. With `follow`, on the virtual clock, reports have them as `measured`
     whenever the lab comes to rest."""
 

@@ -53,7 +53,7 @@ def error_of(found: Failure, place: Callable[[str], str]) -> TestbedError:
 # Inside
 
 
-def take(message: Mapping[str, Any]) -> Request[Any]:
+def parse(message: Mapping[str, Any]) -> Request[Any]:
     """Return the request of a message. TestbedError for another version, or if it is no request."""
     if (version := message.get("protocol")) != VERSION:
         raise InputError(

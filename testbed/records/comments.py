@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from testbed.protocol import Event, InterfaceRow, PlanRows
 from testbed.protocol.events import CNI, STEP, Claim, Cni, Fdb, Neighbour, read
-from testbed.records.events import happened_ns
-from testbed.records.frames import CNP, Frame
+from testbed.records.event_reader import happened_ns
+from testbed.records.frame_decoder import CNP, Frame
 from testbed.records.rules import BEGINNINGS, BY_KIND, NEAR_NS, Key, keys_of, mac
 
 Place = tuple[str, str]
@@ -36,7 +36,7 @@ class Wanted:
     found: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Number of matches, number and time of the chosen frame, by capture."""
 
-    def take(self, capture: int, number: int, t: int) -> None:
+    def match(self, capture: int, number: int, t: int) -> None:
         if capture in self.captures and self.begin <= t <= self.end:
             count, *chosen = self.found.get(capture, (0, number, t))
             if self.pick == "last":
@@ -135,7 +135,7 @@ class Matching:
         next_beginning = 0
         for number, (t, frame) in enumerate(packets):
             while next_beginning < len(self._beginnings) and self._beginnings[next_beginning].begin <= t:
-                self._beginnings[next_beginning].take(capture, number, t)
+                self._beginnings[next_beginning].match(capture, number, t)
                 next_beginning += 1
             for key in keys_of(frame) if frame else ():
                 if key in self._index:
@@ -144,7 +144,7 @@ class Matching:
                     for wanted in found[first : first + CANDIDATES]:
                         if wanted.end - longest > t:
                             break
-                        wanted.take(capture, number, t)
+                        wanted.match(capture, number, t)
 
     def comments(self) -> dict[tuple[int, int], list[str]]:
         """Return the comments on packets, by capture and number."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
 from testbed.protocol.events import COMPLETION, ROUTING_CONVERGED
-from testbed.records.events import Log
+from testbed.records.event_reader import Log
 
 MEASURED = {COMPLETION.name: ("elapsed_s",), ROUTING_CONVERGED.name: ("seconds",)}
 """Data of events, by kind, that is measured time: it differs as the times of events do, also in the text."""
@@ -88,7 +88,6 @@ def around(one: Log, other: Log, first: int, context: int) -> list[Pair]:
 
 
 def _by_time(one: Log, other: Log, left: Sequence[int], right: Sequence[int]) -> list[Pair]:
-    """Return events that only one side has, in the order of time."""
     found: list[tuple[int, Pair]] = [(one.event(number)["t"], (number, None)) for number in left]
     found += [(other.event(number)["t"], (None, number)) for number in right]
     return [pair for _, pair in sorted(found, key=lambda row: row[0])]

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from testbed.protocol import events
 from testbed.protocol.events import Announcement, Completion, Entry, Fdb, Neighbour
-from testbed.records.frames import Frame
+from testbed.records.frame_decoder import Frame
 
 NEAR_NS = 20_000_000
 """Maximum of nanoseconds between a frame and the switch's reaction, or the other way round."""

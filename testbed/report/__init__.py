@@ -9,8 +9,8 @@ from pathlib import Path
 
 from testbed.errors import naming
 from testbed.report.contents import Draw, contents
-from testbed.report.model import Run
 from testbed.report.page import page
+from testbed.report.run_model import Run
 
 
 def write(runs: Sequence[Run], draw: Draw, output: Path, *, side_by_side: bool = False) -> None:

@@ -1,21 +1,32 @@
 """The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import OBSERVED
-from testbed.report import counters, folds, gear, matrices, packets, places
-from testbed.report.model import Part, Run, read_events, read_json, read_plan
+from testbed.protocol.events import COLLECTIVE, OBSERVED
+from testbed.report import counters, gear, packet_rows, places
 from testbed.report.owners import Owners
+from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
 from testbed.report.timeline import Lane, Timeline
 
 Draw = Callable[[PlanRows], str]
 """Function that draws a plan as SVG."""
 MOST_FILES = 200
+
+
+LEAST_NS = 500_000_000
+MOST = 80
+"""Maximum of folds of a time line."""
+ALIKE = 3
+"""Maximum ratio of the longest to the shortest of gaps that are folded together."""
+KEPT = 0.02
+"""Maximum share of a gap that stays at each of its ends, so that nothing stands on the edge of a fold."""
 
 
 class Drawings:
@@ -58,7 +69,6 @@ def contents(runs: Sequence[Run], draw: Draw, base: Path) -> dict[str, Any]:
 
 
 def _label(run: Run, part: Part, runs: Sequence[Run]) -> str:
-    """Return the name of a part, as short as possible."""
     if len(runs) == 1:
         return part.name
     alike = sum(other.name == run.name for other in runs) > 1
@@ -72,26 +82,42 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     rows = plan["interfaces"] if plan else []
     owners = Owners(rows, events)
     lanes = Timeline(events, owners, end).lanes
-    captured = [] if part.realtime_ns is None else list(packets.captures(part.directory, part.realtime_ns, owners))
+    captured = [] if part.realtime_ns is None else list(packet_rows.captures(part.directory, part.realtime_ns, owners))
     counted = counters.over_time(part.directory)
     at_the_end = list(counters.at_the_end(read_json(part.directory / "counters.json")))
     times = (
-        *(t for lane in lanes for t in _times(lane)), *(row.t for one in captured for row in one.rows),
+        *(t for lane in lanes for t in _times(lane)),
+        *(row.t for one in captured for row in one.rows),
         *(counted["t"] if counted else ()),
-    )  # fmt: skip
+    )
     return {
-        "name": part.name, "text": part.text, "expected": part.expected, "observed": part.observed,
-        "as_expected": part.as_expected, "failures": part.failures, "evidence": _evidence(part.evidence),
-        "settings": _evidence(part.settings), "trace": part.trace, "virtual_s": part.virtual_s, "wall_s": part.wall_s,
-        "end": end, "drawing": drawings.number(plan) if plan else None,
+        "name": part.name,
+        "text": part.text,
+        "expected": part.expected,
+        "observed": part.observed,
+        "as_expected": part.as_expected,
+        "failures": part.failures,
+        "evidence": _evidence(part.evidence),
+        "settings": _evidence(part.settings),
+        "trace": part.trace,
+        "virtual_s": part.virtual_s,
+        "wall_s": part.wall_s,
+        "end": end,
+        "drawing": drawings.number(plan) if plan else None,
         "marks": [asdict(mark) for mark in places.marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
-        "lanes": [_lane(lane) for lane in lanes], "folds": folds.folds(times, end), "events": _events(events),
+        "lanes": [_lane(lane) for lane in lanes],
+        "folds": folds(times, end),
+        "events": _events(events),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
-        "captures": [one.json() for one in captured], "gear": gear.on_real_gear(lanes, events, at_the_end),
-        "counters": at_the_end, "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
-        "counted": counted, "matrices": list(matrices.matrices(events)),
-        "files": list(_files(part.directory, base)), "directory": os.path.relpath(part.directory, base),
-    }  # fmt: skip
+        "captures": [one.json() for one in captured],
+        "gear": gear.on_real_gear(lanes, events, at_the_end),
+        "counters": at_the_end,
+        "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
+        "counted": counted,
+        "matrices": list(matrices(events)),
+        "files": list(_files(part.directory, base)),
+        "directory": os.path.relpath(part.directory, base),
+    }
 
 
 def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -109,10 +135,12 @@ def _times(lane: Lane) -> Iterator[int]:
 def _lane(lane: Lane) -> dict[str, Any]:
     """Return a lane; its bars and points are lists, because there are many."""
     return {
-        "group": lane.group, "name": lane.name, "weight": lane.weight,
+        "group": lane.group,
+        "name": lane.name,
+        "weight": lane.weight,
         "bars": [(bar.start, bar.end, bar.text, bar.level, bar.event) for bar in lane.bars],
         "points": [(point.t, point.level, point.event) for point in lane.points],
-    }  # fmt: skip
+    }
 
 
 def _events(events: Sequence[Event]) -> dict[str, Any]:
@@ -120,10 +148,13 @@ def _events(events: Sequence[Event]) -> dict[str, Any]:
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(event["kind"] for event in events))}
     nodes = {node: number for number, node in enumerate(dict.fromkeys(event["node"] for event in events))}
     return {
-        "kinds": list(kinds), "nodes": list(nodes), "t": [event["t"] for event in events],
-        "kind": [kinds[event["kind"]] for event in events], "node": [nodes[event["node"]] for event in events],
+        "kinds": list(kinds),
+        "nodes": list(nodes),
+        "t": [event["t"] for event in events],
+        "kind": [kinds[event["kind"]] for event in events],
+        "node": [nodes[event["node"]] for event in events],
         "text": [event["text"] for event in events],
-    }  # fmt: skip
+    }
 
 
 def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:
@@ -136,3 +167,42 @@ def _files(directory: Path, base: Path) -> Iterator[tuple[str, str, int]]:
             if path.is_file() and not path.is_symlink() and number < MOST_FILES:
                 number += 1
                 yield str(path.relative_to(directory)), os.path.relpath(path, base), path.stat().st_size
+
+
+def folds(times: Iterable[int], end: int) -> list[tuple[int, int]]:
+    """Return the parts of 0 to `end` to fold, in order. A few gaps without events are folded as long as they are a
+    third of the rest: hours between two tries, not the even pauses of a thousand packets."""
+    inside = sorted({0, end, *(t for t in times if 0 <= t <= end)})
+    gaps = sorted(((after - before, before, after) for before, after in itertools.pairwise(inside)))
+    left = end
+    folded: list[tuple[int, int, int]] = []
+    while gaps and gaps[-1][0] >= LEAST_NS:
+        longest = gaps[-1][0]
+        alike = [gap for gap in gaps if gap[0] * ALIKE >= longest]
+        length = sum(gap[0] for gap in alike)
+        if 3 * length < left or len(folded) + len(alike) > MOST:
+            break
+        folded += alike
+        left -= length
+        gaps = gaps[: len(gaps) - len(alike)]
+    edges = (
+        (before, after, round(min(KEPT * (after - before), left / (50 + 20 * len(folded)))))
+        for _, before, after in folded
+    )
+    return sorted((before + edge, after - edge) for before, after, edge in edges)
+
+
+def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Yield a matrix for each group of ranks, with the bytes of all its collectives that ended well."""
+    found: dict[tuple[str, ...], Counter[tuple[int, int]]] = {}
+    collectives: Counter[tuple[str, ...]] = Counter()
+    for event in events:
+        if (data := COLLECTIVE.of(event)) and data.matrix is not None:
+            group = tuple(data.hosts)
+            collectives[group] += 1
+            of_group = found.setdefault(group, Counter())
+            for sender, receiver, size in data.matrix:
+                of_group[sender, receiver] += size
+    for group, sizes in found.items():
+        cells = [(*pair, size) for pair, size in sorted(sizes.items()) if size]
+        yield {"ranks": group, "collectives": collectives[group], "cells": cells}

@@ -66,10 +66,12 @@ def over_time(directory: Path) -> dict[str, Any] | None:
     first = [number for number, one in grown if one.meaning in ("error", "level", "congestion")]
     busy = [number for number, one in grown if (one.owner, one.unit) == ("interface", "bytes")]
     return {
-        "t": [line["t"] for line in lines], "after": [line["after"] for line in lines], "groups": names,
+        "t": [line["t"] for line in lines],
+        "after": [line["after"] for line in lines],
+        "groups": names,
         "rows": [[*key, placed[key], [*itertools.chain(*rows[key].items())]] for key in order],
         "shown": (first or busy)[:SHOWN],
-    }  # fmt: skip
+    }
 
 
 def _growth(values: Mapping[int, int], moments: int) -> int:

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from testbed.errors import naming
 from testbed.protocol import INDEX, REPORT, RESULT
-from testbed.report.model import Part, Run, read_run
 from testbed.report.page import file, policy
+from testbed.report.run_model import Part, Run, read_run
 
 LATEST = "latest"
 
@@ -31,33 +31,10 @@ def write_index(directory: Path) -> Path:
 
 def _page(runs: list[tuple[str, str, Run]]) -> str:
     good = sum(run.as_expected is True for _, _, run in runs)
-    variants = sum(len(run.parts) for _, _, run in runs)
     rows = "\n".join(_row(link, when, run) for link, when, run in runs)
+    counts = {"good": good, "scenarios": len(runs), "variants": sum(len(run.parts) for _, _, run in runs)}
     level = "good" if good == len(runs) else "bad"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{policy()}">
-<title>Runs – testbed</title>
-<style>{file("page.css")}</style>
-</head>
-<body>
-<div id="report">
-<div class="top"><h1>Runs</h1><span class="verdict {level}">{good} of {len(runs)} as expected</span></div>
-<p class="quiet">The last run of each scenario: {len(runs)} scenarios, {variants} variants.</p>
-<table class="index">
-<thead><tr><th>scenario</th><th>verdict</th><th>variants</th><th class="wide number">run</th></tr></thead>
-<tbody>
-{rows}
-</tbody>
-</table>
-</div>
-</body>
-</html>
-"""
+    return file("index.html").format(policy=policy(), style=file("page.css"), rows=rows, level=level, **counts)
 
 
 def _row(link: str, when: str, run: Run) -> str:

@@ -43,7 +43,7 @@ class Owners:
         self._now: dict[tuple[str, str], _Interface] = {}
         for row in rows:
             addresses = [row[key].partition("/")[0] for key in ("address", "address6") if row[key]]
-            self._take(0, row["node"], row["interface"], row["mac"], addresses)
+            self._add(0, row["node"], row["interface"], row["mac"], addresses)
         for event in events:
             self._follow(event)
 
@@ -77,7 +77,7 @@ class Owners:
                 known = self._now.get((node, interface))
                 addresses = list(known.addresses) if known else []
                 self._leave(t, node, interface)
-                self._take(t, node, interface, mac, addresses)
+                self._add(t, node, interface, mac, addresses)
             case Address(interface=interface, ip=ip, has=has):
                 self._address(t, node, interface, ip, has=has)
 
@@ -89,7 +89,7 @@ class Owners:
             addresses = [str(found.get("address")).partition("/")[0] for found in _dicts(data.result.get("ips"))]
             if isinstance(mac := macs.get(interface), str):
                 self.hosts.setdefault(pod, str(data.host))
-                self._take(t, pod, interface, mac, addresses)
+                self._add(t, pod, interface, mac, addresses)
 
     def _address(self, t: int, node: str, interface: str, ip: str, *, has: bool) -> None:
         found = self._now.get((node, interface))
@@ -100,7 +100,7 @@ class Owners:
             found.addresses.remove(ip)
             self._end(t, ip, found)
 
-    def _take(self, t: int, node: str, interface: str, mac: str, addresses: list[str]) -> None:
+    def _add(self, t: int, node: str, interface: str, mac: str, addresses: list[str]) -> None:
         self._now[node, interface] = _Interface(node, interface, mac, addresses)
         self._names.setdefault(mac, [])
         if (node, interface) not in self._names[mac]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.protocol import Event, events
 from testbed.protocol.events import KINDS
-from testbed.records.events import happened_ns
+from testbed.records.event_reader import happened_ns
 from testbed.report.owners import Owned, Owners
 
 Level = str
@@ -17,8 +17,14 @@ GROUPS = (
     "Routes", "Pods", "Jobs and programs", "Evidence",
 )  # fmt: skip
 ENTRY_ENDS = (
-    events.AGED, events.CLEARED, events.EVICTED, events.REFUSED, events.FAILED, events.FDB_AGED, events.FDB_FLUSHED,
-)  # fmt: skip
+    events.AGED,
+    events.CLEARED,
+    events.EVICTED,
+    events.REFUSED,
+    events.FAILED,
+    events.FDB_AGED,
+    events.FDB_FLUSHED,
+)
 BAD = (
     events.FAILED, events.REFUSED, events.EVICTED, events.LIMITED, events.BLOCKED, events.PORT_DISABLED,
     events.ROUTE_LOST, events.CONNECT, events.JOB_STALLED, events.POD_REFUSED, events.LOST,
@@ -259,7 +265,6 @@ class Timeline:
         return Bar(t, max(t, min(t + round(lasts * 1e9), self.end)), text, level, number)
 
     def _named(self, mac: str) -> str:
-        """Return a MAC with its owner's name before it."""
         return f"{name} {mac}" if (name := self._owners.name(mac)) else mac
 
     def _mark_wrong(self) -> None:

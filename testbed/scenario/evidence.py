@@ -4,10 +4,10 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 
-from testbed.kernel.devices import counters_of
+from testbed.kernel.rxe_devices import counters_of
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import COUNTERS, TABLES, Event, events
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 COUNTED = {
     kind.name for kind in (events.COLLECTIVE, events.JOB, events.JOB_STEP, events.JOB_STALLED, events.JOB_RESUMED)
@@ -63,7 +63,7 @@ class Evidence:
             self._append(text, counters(self._lab, missing))
         return missing
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Append counters when a job begins, stalls, goes on or ends, and when a collective has ended."""
         if event["kind"] in COUNTED:
             self.count(event["text"])

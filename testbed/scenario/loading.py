@@ -1,12 +1,19 @@
-"""The search for the scenario in a user's file, with clear errors where there is none."""
+"""The search for the scenario in a user's file, with clear errors where there is none; the user's modules beside it.
+
+Modules of Python, its packages and testbed keep their names. Much is imported late: without this, a reader of a
+topology would import a yaml.py beside a scenario as PyYAML.
+"""
 
 import contextlib
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
@@ -14,7 +21,6 @@ from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
 from testbed.protocol import DEBIAN_PACKAGE, RESULT, SCENARIO, VARIANT, ScenarioInfo
-from testbed.scenario import imports
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Variant
 from testbed.switch.profile import Profile
@@ -41,7 +47,7 @@ Refuse = Callable[..., None]
 
 def load(path: Path) -> type[Scenario]:
     """Return the one Scenario class of the file `path`. Its directory is importable, for modules of its own."""
-    imports.add(path.parent)
+    add(path.parent)
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
         raise InputError(
@@ -76,7 +82,7 @@ def blaming(path: Path) -> Iterator[None]:
         raise
     except BaseException as error:  # SystemExit, and what is derived from nothing better, among it
         hint, line = "", line_of(error, path)
-        if isinstance(error, ImportError | AttributeError) and (names := imports.hidden(path.parent)):
+        if isinstance(error, ImportError | AttributeError) and (names := hidden(path.parent)):
             others = f"Python modules or packages have the same names as {', '.join(names)} beside it"
             hint = f"{others} and are imported instead: rename your files."
         raise InputError(words(error), where=f"{path.name}:{line}" if line else path.name, hint=hint) from error
@@ -205,3 +211,38 @@ def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
                 f"class {scenario.__name__} needs {name!r}, which is not a valid Debian package name",
                 'Write packages = ("iperf3", "tcpflow").',
             )
+
+
+THEIRS = ("test",)
+"""A package of Python's own tests, which nobody imports, and a usual name for a directory of tests."""
+
+
+class OwnFirst(MetaPathFinder):
+    """A finder of top-level modules where they were found before directories of the user were importable."""
+
+    def __init__(self, path: Sequence[str]) -> None:
+        self._path = list(path)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is not None or name in THEIRS:
+            return None
+        found = PathFinder.find_spec(name, self._path)
+        return found if found and found.loader else None  # a directory without an __init__.py is no module of ours
+
+
+def add(directory: Path) -> None:
+    """Make the modules in `directory` importable, and in those that the user's code puts in front of sys.path."""
+    if not any(isinstance(finder, OwnFirst) for finder in sys.meta_path):
+        place = next((number for number, finder in enumerate(sys.meta_path) if finder is PathFinder), 0)
+        sys.meta_path.insert(place, OwnFirst(sys.path))
+    sys.path.insert(0, str(directory))
+
+
+def hidden(directory: Path) -> list[str]:
+    """Return the files in `directory` that cannot be imported: other modules have their names."""
+    loaded = {path.name: sys.modules.get(path.stem) for path in sorted(directory.glob("*.py"))}
+    return [
+        name
+        for name, module in loaded.items()
+        if module and Path(getattr(module, "__file__", None) or "").parent != directory
+    ]

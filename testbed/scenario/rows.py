@@ -16,13 +16,21 @@ def plan_rows(plan: Plan) -> PlanRows:
 def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
     port = end if isinstance(end, Interface) else None
     return {
-        "node": node.name, "kind": node.kind, "interface": end.name, "mac": end.mac,
-        "address": str(end.address or ""), "address6": str(end.address6 or ""), "vlan": end.vlan,
+        "node": node.name,
+        "kind": node.kind,
+        "interface": end.name,
+        "mac": end.mac,
+        "address": str(end.address or ""),
+        "address6": str(end.address6 or ""),
+        "vlan": end.vlan,
         "peer": ":".join(port.peer) if port else "",
-        "gateway": next_hop(node, port, 4) if port else "", "gateway6": next_hop(node, port, 6) if port else "",
-        "trunk": list(port.trunk) if port else [], "routed": bool(port and port.routed),
-        "rdma": port.rdma if port else None, "profile": node.profile,
-    }  # fmt: skip
+        "gateway": next_hop(node, port, 4) if port else "",
+        "gateway6": next_hop(node, port, 6) if port else "",
+        "trunk": list(port.trunk) if port else [],
+        "routed": bool(port and port.routed),
+        "rdma": port.rdma if port else None,
+        "profile": node.profile,
+    }
 
 
 def next_hop(node: Node, end: Interface, family: Family) -> str:

@@ -12,13 +12,13 @@ from testbed.errors import InputError
 from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome, events
-from testbed.scenario.events import EventLog, plain
+from testbed.scenario.event_log import EventLog, plain
 from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
 from testbed.workload.attributes import Attributes
-from testbed.workload.completion import Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
+from testbed.workload.work_completion import Completion
 
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""
@@ -48,9 +48,13 @@ class Run:
     """The run of a variant: its steps, expectations and evidence. `lab` is up; `log` is the event log."""
 
     def __init__(
-        self, lab: Lab, log: EventLog, variant: Variant, files: Evidence | None = None,
+        self,
+        lab: Lab,
+        log: EventLog,
+        variant: Variant,
+        files: Evidence | None = None,
         without_faults: Collection[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lab = lab
         self.log = log
         self.variant = variant
@@ -182,9 +186,12 @@ class Run:
         """Emit the completion of a work request."""
         text = f"{completion.opcode} ends with {completion.status} after {completion.elapsed_s * 1e3:.1f} ms"
         data = events.COMPLETION(
-            opcode=completion.opcode, status=completion.status, elapsed_s=completion.elapsed_s, near=completion.near,
+            opcode=completion.opcode,
+            status=completion.status,
+            elapsed_s=completion.elapsed_s,
+            near=completion.near,
             far=completion.far,
-        )  # fmt: skip
+        )
         self.log.emit(data, near.node.name, text, at_ns=completion.t_ns)
         return completion
 

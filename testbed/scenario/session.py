@@ -95,7 +95,7 @@ class Session:
         self._keyboard = sys.stdin
         signal.signal(signal.SIGALRM, self._over)
         self._arm()
-        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.plugin"
+        plugins = "no:cacheprovider", OUTSIDE, "testbed.scenario.lab_fixture"
         options = [*(f"-p{name}" for name in plugins), "--color=yes"]
         status = pytest.main([*options, f"--basetemp={self._out / 'tmp'}", *arguments], plugins=[self])
         self._keep_written()
@@ -281,7 +281,6 @@ class Session:
             pytest.fail(self._exceeded)
 
     def _where(self, frame: FrameType | None) -> str:
-        """Return the innermost line of the user's files that is being executed."""
         while frame and not Path(frame.f_code.co_filename).is_relative_to(self._files):
             frame = frame.f_back
         if frame is None:

@@ -130,7 +130,6 @@ class Agent:
         return not self.running or readable([self._channel], timeout)
 
     def _receive(self) -> bool:
-        """Receive what is there, or wait for something; return False when the agent has ended."""
         if not self.running:
             return False
         try:

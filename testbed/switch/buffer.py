@@ -38,9 +38,7 @@ def buffer_of(switch: str, profile: Profile, lossless: Lossless, ports: int, mtu
         needed = f"A frame of the link's MTU has {frame}; usual is space for two frames and the data on the cable."
         raise refuse(f"pfc_headroom ({profile.pfc_headroom} bytes) does not hold one frame", needed)
     if shared < least:
-        wrong = (
-            f"the buffer ({profile.buffer} bytes) has {shared} shared bytes left beside the reserves and headroom of"
-        )
+        wrong = f"the buffer ({profile.buffer} bytes) leaves {shared} shared bytes beside reserves and headroom of"
         raise refuse(f"{wrong} {ports} ports ({kept} bytes)", f"The minimum is `buffer: {kept + 2 * least}`.")
     first = min(profile.pfc_alpha, 1.0) * shared / (1 + min(profile.pfc_alpha, 1.0))
     if profile.pfc_xon_offset > first:

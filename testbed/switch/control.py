@@ -55,7 +55,7 @@ class ControlPlane:
         family = packet.sender_ip.version
         listens = not self.out and self._core.svis.speaks(vlan, family)
         if listens and self._arp_limit.admits(now, vlan, family):
-            discarded = self._learning.take(now, vlan, packet)
+            discarded = self._learning.learn(now, vlan, packet)
             if packet.op == REQUEST and not discarded:
                 self._answer(vlan, packet)
         return self._core.done()

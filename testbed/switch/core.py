@@ -1,13 +1,83 @@
-"""The state that all parts of a control plane share: its current profile, its SVIs, the effects of this call."""
+"""The state that all parts of a control plane share: its current profile, its SVIs and their addresses, the effects."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from testbed.protocol.events import Data, Neighbour
-from testbed.switch.effects import Effect, Event
+from testbed.switch.effects import Effect, Event, Send
+from testbed.switch.frames import BROADCAST
+from testbed.switch.packets import Packet, announcement, request
 from testbed.switch.profile import Profile
-from testbed.switch.svis import Svis
 from testbed.switch.table import Key
-from testbed.topology.plan import Family, Svi
+from testbed.topology.addressing import link_local
+from testbed.topology.plan import Family, IPAddress, Svi
+
+
+class Svis:
+    """The SVIs that have an address. The control plane does not handle a VLAN without one."""
+
+    def __init__(self, svis: Iterable[Svi]) -> None:
+        self._svis = {svi.vlan: svi for svi in svis if svi.addresses}
+        self._own = {vlan: _own_addresses(svi) for vlan, svi in self._svis.items()}
+        self._own_anywhere: frozenset[IPAddress] = frozenset().union(*self._own.values())
+
+    def mac(self, vlan: int) -> str:
+        return self._svis[vlan].mac
+
+    def speaks(self, vlan: int, family: Family) -> bool:
+        """Return whether there is an SVI with an address of the family."""
+        return any(address.version == family for address in self._own.get(vlan, ()))
+
+    def owns(self, ip: IPAddress, vlan: int | None = None) -> bool:
+        """Return whether an address belongs to an SVI: of this VLAN, or of any."""
+        return ip in (self._own_anywhere if vlan is None else self._own[vlan])
+
+    def on_link(self, vlan: int, ip: IPAddress) -> bool:
+        """Return whether an address can be a neighbour's in the VLAN: in one of its subnets, or link-local."""
+        if not self.speaks(vlan, ip.version):
+            return False
+        return (ip.version == 6 and ip.is_link_local) or self._in_subnet(vlan, ip)
+
+    def replies_to(self, vlan: int, packet: Packet, arp_ignore: int) -> bool:
+        """Return whether the SVI answers for the requested address as its own (see Profile.arp_ignore)."""
+        # An IPv6 interface answers for its own addresses only (RFC 4861 section 7.2.3).
+        strictness = arp_ignore if packet.target_ip.version == 4 else max(arp_ignore, 1)
+        here = None if strictness == 0 else vlan
+        local_sender = packet.probe or self.on_link(vlan, packet.sender_ip)
+        return self.owns(packet.target_ip, here) and (strictness < 2 or local_sender)
+
+    def stands_in(self, vlan: int, packet: Packet) -> bool:
+        """Return whether the SVI answers as a proxy. It never does for an address that the asker claims or may use."""
+        if not self._svis[vlan].proxy_arp or packet.probe or packet.gratuitous:
+            return False
+        ip = packet.target_ip
+        return self._in_subnet(vlan, ip) and ip != packet.sender_ip and not self.owns(ip)
+
+    def request(self, key: Key, dst: str) -> Send:
+        """Make the request for an address, from the SVI's own."""
+        vlan, ip = key
+        svi = self._svis[vlan]
+        # As Linux and others do when no packet determines it (RFC 4861 section 7.2.2).
+        source: IPAddress = link_local(svi.mac)
+        if ip.version == 4:
+            assert svi.address is not None  # else the VLAN would have no ARP
+            source = svi.address.ip
+        return Send(vlan, dst, request(svi.mac, source, ip))
+
+    def announcements(self) -> Iterator[Send]:
+        for vlan, svi in self._svis.items():
+            for address in svi.addresses:
+                yield Send(vlan, BROADCAST, announcement(svi.mac, address.ip, router=True))
+
+    def _in_subnet(self, vlan: int, ip: IPAddress) -> bool:
+        return any(ip in address.network for address in self._svis[vlan].addresses)
+
+
+def _own_addresses(svi: Svi) -> frozenset[IPAddress]:
+    """Return the addresses that an SVI owns: with IPv6 also its link-local one."""
+    own: list[IPAddress] = [address.ip for address in svi.addresses]
+    if svi.address6 is not None:
+        own.append(link_local(svi.mac))
+    return frozenset(own)
 
 
 class Core:

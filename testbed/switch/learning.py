@@ -24,7 +24,7 @@ class Learning:
         self._fdb = fdb
         self._neighbours = neighbours
 
-    def take(self, now: int, vlan: int, packet: Packet) -> bool:
+    def learn(self, now: int, vlan: int, packet: Packet) -> bool:
         """Merge a packet's sender into the table; return True if the profile discards the packet."""
         packet = self._with_mac(vlan, packet)
         if packet.probe:

@@ -25,13 +25,13 @@ class CpuLimit:
 
     def admits(self, now: int, vlan: int, family: Family) -> bool:
         """Return whether a packet reaches the CPU."""
-        admitted, lost = self._take(now), self._lost[family]
+        admitted, lost = self._admit(now), self._lost[family]
         self._lost[family] = 0 if admitted else lost + 1
         if (admitted and lost > 1) or not (admitted or lost):
             self._core.emit(events.LIMITED(vlan=vlan, reason=self._reason, packets=lost or 1), family)
         return admitted
 
-    def _take(self, now: int) -> bool:
+    def _admit(self, now: int) -> bool:
         if self._per_second is None:
             return True
         self._level = min(self._per_second * SECOND, self._level + (now - self._at) * self._per_second)

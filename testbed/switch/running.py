@@ -135,15 +135,15 @@ class _Switch:
         for vlan, packet in self._data.packets():
             self._take_changes()  # the bridge learned the sender before it passed the packet up
             if self._delay:
-                self._loop.call_later(self._delay, self._take, vlan, packet)
+                self._loop.call_later(self._delay, self._handle, vlan, packet)
             else:
-                self._take(vlan, packet)
+                self._handle(vlan, packet)
         for lost in self._data.losses():
             self._report(lost)
         self._act(self._control.on_timer)
         self._set_timer()
 
-    def _take(self, vlan: int, packet: Packet) -> None:
+    def _handle(self, vlan: int, packet: Packet) -> None:
         self._act(self._control.on_packet, vlan, packet)
         self._set_timer()
 
@@ -226,7 +226,6 @@ class _Switch:
         self.catch_up()
 
     def _act(self, act: Callable[..., list[Effect]], *arguments: Any) -> None:
-        """Call the control plane now, and apply its decisions."""
         now = time.monotonic_ns()
         self._do(now, act(now, *arguments))
 

@@ -76,7 +76,7 @@ class Pool:
         self._named = [network for network in named if network.overlaps(POOL)]
         self._next = int(POOL.network_address)
 
-    def take(self, hosts: int) -> IPv4Network | None:
+    def allocate(self, hosts: int) -> IPv4Network | None:
         """Return a subnet for this many hosts, at least a /24; None when the pool is used up."""
         prefix = min(POOL_PREFIX, 32 - (hosts + 1).bit_length())
         size = 1 << 32 - prefix

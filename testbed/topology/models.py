@@ -27,7 +27,7 @@ from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName, every_key
-from testbed.topology.lossless import ClassDefinition, Classes, QosDefinition
+from testbed.topology.lossless_classes import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 

@@ -7,10 +7,10 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import subnets
 from testbed.topology.addressing import interface_mac
-from testbed.topology.hardware import check_hardware, has_rdma, is_hardware, is_nic
+from testbed.topology.hardware_ends import check_hardware, has_rdma, is_hardware, is_nic
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.switch import SwitchKeys
-from testbed.topology.lossless import plan_lossless, plan_qos
+from testbed.topology.kinds.switch_kind import SwitchKeys
+from testbed.topology.lossless_classes import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
@@ -113,7 +113,6 @@ def _faults(
 
 
 def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
-    """Yield the names in a parameter's value, which may be a list of them, or of pairs."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, list):
@@ -239,9 +238,7 @@ def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) 
     for end in sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None):
         name = f"{end.node}:{end.name}"
         if (owner := first.setdefault(end.mac, name)) != name:
-            problems.add(
-                (*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is also the MAC of {owner}"
-            )
+            problems.add((*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is also that of {owner}")
 
 
 def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
@@ -252,6 +249,4 @@ def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Prob
         if len(device) > MAX_RDMA_NAME:
             problems.add(path, f"{device!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
         elif (owner := first.setdefault(device, name)) != name:
-            problems.add(
-                path, f"{name} and {owner} would both have the RDMA device {device!r}; choose another name for one"
-            )
+            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; rename one of them")

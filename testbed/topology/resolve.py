@@ -22,9 +22,7 @@ from testbed.topology.plan import FAMILIES, Family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
-CONTAINERLABS = {
-    "kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds",
-}  # fmt: skip
+CONTAINERLABS = {"kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds"}
 """The keys of a node that containerlab has too."""
 
 
@@ -99,7 +97,6 @@ def container_hosts(elements: Elements) -> list[str]:
 
 
 def _given(definition: BaseModel | None) -> set[str]:
-    """Return the keys that have a value."""
     fields = set() if definition is None else definition.model_fields_set
     return {key for key in fields if getattr(definition, key) is not None}
 

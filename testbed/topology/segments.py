@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, listing
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.switch import DEFAULT_VLAN
+from testbed.topology.kinds.switch_kind import DEFAULT_VLAN
 from testbed.topology.plan import Family, IPNetwork
 from testbed.topology.resolve import ResolvedLink
 from testbed.topology.resolved import Given, Port, ResolvedNode

@@ -35,7 +35,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     for segment in segments:
         if segment.networks:
             continue
-        if network := pool.take(len(segment.ports)):
+        if network := pool.allocate(len(segment.ports)):
             segment.networks[4] = network
         else:
             problems.add(segment.path, f"the pool has no subnet left for {segment.name}; give its hosts addresses")

@@ -27,8 +27,8 @@ from testbed.documents.problems import Problems
 from testbed.documents.yaml import YamlDocument
 from testbed.topology import containerlab, loader
 from testbed.topology.definition import Definition
+from testbed.topology.loader import Note, note
 from testbed.topology.models import Elements
-from testbed.topology.notes import Note, note
 from testbed.topology.plan import Plan
 from testbed.topology.planner import Check, CheckValues, make_plan
 from testbed.topology.resolve import TOP, container_hosts

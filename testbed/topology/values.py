@@ -148,7 +148,6 @@ def parse_address(value: Any) -> Any:
 
 
 def _of_family(family: Family) -> BeforeValidator:
-    """Validate the address under a key `ipv4` or `ipv6`."""
 
     def check(value: Any) -> Any:
         address = parse_address(value)

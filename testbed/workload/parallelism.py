@@ -241,12 +241,10 @@ class Training:
 
 
 def _among(members: Sequence[int], rank: int, collective: Collective, size: int) -> Iterator[Step]:
-    """Yield the steps of a rank in a collective of some ranks."""
     for step in collective(Shape(members.index(rank), len(members), size)):
         sends = [replace(send, to=members[send.to]) for send in step.sends]
         yield Step(sends, [replace(receive, of=members[receive.of]) for receive in step.receives])
 
 
 def _pairs(collective: Collective, ranks: int, size: int) -> Mapping[Pair, int]:
-    """Return the bytes that go from rank to rank in a collective."""
     return between([list(collective(Shape(rank, ranks, size))) for rank in range(ranks)])

@@ -89,8 +89,7 @@ def gid_index(context: Context, ip: IPv4Address | IPv6Address) -> int:
                 return int(entry.gid_index)
         if time.monotonic() > deadline:
             raise DeadlineError(
-                f"{context.name} has no GID for {ip} after {GID_S:g} s",
-                hint="Check that its interface has this address.",
+                f"{context.name} has no GID for {ip} after {GID_S:g} s", hint="Check its interface's address."
             )
         time.sleep(0.001)
 
@@ -173,7 +172,6 @@ class QueuePair:
         self._report("INIT")
 
     def _report(self, state: str) -> None:
-        """Report a state, unless it is the last one reported."""
         if state == self._known_state:
             return
         self._known_state = state

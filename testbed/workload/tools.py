@@ -19,8 +19,8 @@ from testbed.kernel import netns, rdma
 from testbed.kernel.readiness import readable
 from testbed.lab import HostInterface, processes
 from testbed.lab.processes import Process, Ready
-from testbed.workload.completion import STATUSES
 from testbed.workload.queue_pair import gid_index, open_device
+from testbed.workload.work_completion import STATUSES
 
 EVENTS = {
     f"ib_{operation}_{measure}": operation != "write"
@@ -181,7 +181,6 @@ def _listens(namespace: str, port: int) -> bool:
 
 
 def _accepts(server: Side) -> bool:
-    """Return whether an rdma_cm identifier listens on the server's device."""
     shown = processes.run(server.node, server.namespace, ["rdma", "-j", "resource", "show", "cm_id"], LISTEN_S)
     return any(entry["ifname"] == server.device and entry["state"] == "LISTEN" for entry in json.loads(shown.stdout))
 

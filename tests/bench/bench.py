@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import build, cache, making, pytests, qemu, snapshot
+from testbed.machine import cache, image_build, making, pytests, qemu, snapshot
 from testbed.machine.image import Image
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
@@ -144,7 +144,7 @@ def ratio(ours: float, theirs: float) -> float:
 
 def main() -> None:
     say("image")
-    built = build.ensure(lambda phase, fetched: None)
+    built = image_build.ensure(lambda phase, fetched: None)
     say("snapshot and restore")
     made = snapshot_time(built)
     restores = [asyncio.run(restore_once(built)) for _ in range(RESTORES)]

@@ -19,12 +19,22 @@ from testbed.faults import KINDS
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
 INTERNAL = {
-    "Node": {"adopt", "close", "complete", "configure", "delete_devices", "expect", "links_work", "make_interface"}
+    "Node": {
+        "adopt",
+        "borrow",
+        "close",
+        "complete",
+        "configure",
+        "delete_devices",
+        "expect",
+        "links_work",
+        "make_interface",
+    }
     | {"prepare", "release", "execute", "set_sysctls"},
     "HostInterface": {"configure_address"},
     "Interface": {"emit"},
     "Lab": {"close"},
-    "Routing": {"catch_up", "close", "fileno", "hear", "start", "take"},
+    "Routing": {"catch_up", "close", "fileno", "drain", "on_route", "start"},
     "Scheduler": {"close", "run", "watch"},
     "Scenario": {"changes", "info", "settle", "variant", "words"},
     "Run": {"outcome"},
@@ -203,13 +213,7 @@ def page() -> str:
     return text + "".join(part for module in modules() for part in section(module))
 
 
-def main() -> None:
-    """Writes the page, or with `--check` ends with status 1 if it is not what the docstrings say."""
-    text = page()
-    if "--check" in sys.argv:
-        raise SystemExit(0 if PAGE.exists() and PAGE.read_text() == text else f"{PAGE} is out of date: make examples")
-    PAGE.write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    from written import write
+
+    write(PAGE, page())

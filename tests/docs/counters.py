@@ -60,4 +60,6 @@ def _look(counter: Counter, look: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    from written import write
+
+    write(PAGE, page())

@@ -1,7 +1,6 @@
 """The page of the kinds of events, docs/events.md, written from their definitions: `make examples` writes it again."""
 
 import ast
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,13 +129,7 @@ def page() -> str:
     return text
 
 
-def main() -> None:
-    """Writes the page, or with `--check` ends with status 1 if it is not what the definitions say."""
-    text = page()
-    if "--check" in sys.argv:
-        raise SystemExit(0 if PAGE.exists() and PAGE.read_text() == text else f"{PAGE} is out of date: make examples")
-    PAGE.write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    from written import write
+
+    write(PAGE, page())

@@ -55,14 +55,7 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def main() -> None:
-    """Writes the table, or with `--check` ends with status 1 if it is not up to date."""
-    before = PAGE.read_text()
-    after = TABLE.sub(lambda _: table(), before)
-    if "--check" in sys.argv:
-        raise SystemExit(0 if before == after else f"{PAGE} is out of date: make examples")
-    PAGE.write_text(after)
-
-
 if __name__ == "__main__":
-    main()
+    from written import write
+
+    write(PAGE, TABLE.sub(lambda _: table(), PAGE.read_text()))

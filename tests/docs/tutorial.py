@@ -66,8 +66,13 @@ def walk(directory: Path) -> Iterator[Step]:
             if not ELSEWHERE.search(command):
                 done = subprocess.run(
                     ["script", "-qec", f"stty cols 80; {command}", "/dev/null"],
-                    cwd=directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                )  # fmt: skip
+                    cwd=directory,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 yield Step(command, done.returncode, done.stdout.replace("\r", ""))
 
 

@@ -11,7 +11,7 @@ from shared_lab import SharedLab, key_of
 
 from testbed.lab import Lab
 from testbed.lab.leaks import inventory
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 SHARED = SharedLab()
 FAILED = pytest.StashKey[bool]()

@@ -17,8 +17,8 @@ from testbed.kernel.links import IFLA_IFNAME, RTM_GETLINK, header
 from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETADDR, RTM_GETROUTE, RTMSG, Rtnetlink
 from testbed.lab import Host, Lab, Pod
 from testbed.lab.leaks import CNI_AGENT, inventory, processes
-from testbed.scenario.events import EventLog
-from testbed.scenario.plugin import lab_of
+from testbed.scenario.event_log import EventLog
+from testbed.scenario.lab_fixture import lab_of
 
 ADDRESSES = "cluster/addresses.sqlite"
 HELD = "SELECT address FROM address WHERE container <> ''"

@@ -7,7 +7,7 @@ import pytest
 from testbed.kernel import kmsg
 from testbed.kernel.kmsg import KernelLog
 from testbed.lab import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 NEAR_NS = 1_000_000
 RECORDS = 1500

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology import Family
 from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, two_tier
 from testbed.workload.attributes import Attributes

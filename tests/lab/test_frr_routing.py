@@ -12,7 +12,7 @@ import pytest
 from testbed import Lab
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.faults import ExactPacket, injected
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.switch import frr
 from testbed.topology import Topology
 from testbed.topology.fabrics import leaf_spine

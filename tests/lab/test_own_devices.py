@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from testbed import Lab, Topology
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.kernel import own_devices, rdma
 from testbed.lab import Host
 from testbed.lab.lab import RdmaMode
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 PAIR = """
 name: pair

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.verbs import connect_pair, open_endpoint
 

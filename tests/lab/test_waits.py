@@ -152,7 +152,7 @@ def test_cut(lab):
         "-p",
         "no:testbed",
         "-p",
-        "testbed.scenario.plugin",
+        "testbed.scenario.lab_fixture",
         str(file),
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(testbed.__file__).parents[1])}

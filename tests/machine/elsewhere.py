@@ -6,7 +6,7 @@ import subprocess
 
 from conftest import LIMIT_S
 
-from testbed.machine.build import mirror
+from testbed.machine.image_build import mirror
 
 USER = 1000
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -29,9 +29,14 @@ def run(*words, cwd, **environment):
     """A command that knows nothing of this checkout."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(
-        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        [str(word) for word in words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
         env={**inherited, **environment},
-    )  # fmt: skip
+    )
 
 
 def make_root(suite, packages, root):
@@ -46,5 +51,8 @@ def run_in(root, *words, user, home, directory, path=PATH):
     return run(
         *("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER, root),
         *(f"--userspec={user}:{user}", root, "env", f"--chdir={directory}", *words),
-        cwd=root.parent, PATH=path, LC_ALL="C.UTF-8", HOME=home,
-    )  # fmt: skip
+        cwd=root.parent,
+        PATH=path,
+        LC_ALL="C.UTF-8",
+        HOME=home,
+    )

@@ -82,9 +82,12 @@ def running(directory: Path) -> Iterator[Prometheus]:
     configuration = directory / "prometheus.yml"
     configuration.write_text(CONFIGURATION.format(rules=rules, targets=directory / "targets.json"))
     command = [
-        "prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={directory / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
-    ]  # fmt: skip
+        "prometheus",
+        f"--config.file={configuration}",
+        f"--storage.tsdb.path={directory / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]
     with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             made = Prometheus(directory, port)

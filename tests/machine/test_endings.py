@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, LIMIT_S
 
-from testbed.machine.processes import PREFIX
+from testbed.machine.child_processes import PREFIX
 
 SCRATCH = f"{PREFIX}*"
 """Directories of ours. Python tries once whether it can write into a temporary directory, by a file of its own."""

@@ -192,15 +192,21 @@ def test_what_makes_no_sense_on_the_socket_harms_nobody(live, real):
     path = live.labs / real / "socket"
     handle = os.open(path.parent, os.O_PATH)
     for data in (
-        b"\x00\xff" * 1000 + b"\n", b"{}\n", b"[1]\n", b'{"id": "x"}\n', b'{"id": 1}\n', b'{"id": 1, "request": 5}\n',
-        b'{"id": 1, "request": {"kind": "Exec"}, "protocol": 1}\n', b"[" * 100_000 + b"\n",
+        b"\x00\xff" * 1000 + b"\n",
+        b"{}\n",
+        b"[1]\n",
+        b'{"id": "x"}\n',
+        b'{"id": 1}\n',
+        b'{"id": 1, "request": 5}\n',
+        b'{"id": 1, "request": {"kind": "Exec"}, "protocol": 1}\n',
+        b"[" * 100_000 + b"\n",
         b'{"id": 1, "protocol": 1, "request": {"kind": "Tables", "switch": "leaf", "follow": true}}\n'
         b'{"id": 1, "stop": {}}\n{"id": 1, "input": 5}\n{"id": 1, "ack": []}\n',
         b'{"id": 1, "protocol": 1, "request": {"kind": "Exec", "node": "h1", "command": ["cat"], "input": true}}\n'
         b'{"id": 1, "input": "=!"}\n{"id": 1, "ack": ["out", "x"]}\n{"id": 1, "size": [1, 1]}\n',
         b'{"id": 1, "protocol": 1, "request": {"kind": "Exec", "node": "h1", "command": []}}\n',
         b"x" * 40_000_000,
-    ):  # fmt: skip
+    ):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(f"/proc/self/fd/{handle}/socket")
             try:
@@ -258,9 +264,12 @@ def small(own):
     """A file system of 1 MB."""
     place = own.directory / "small"
     place.mkdir()
-    if os.geteuid() != 0 or subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False
-    ).returncode:  # fmt: skip
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("mounting a small file system needs root")
     yield place
     own.end()
@@ -345,11 +354,15 @@ def test_commands_at_once_are_all_served(live, clock, request):
     commands += [("rdma", "write", "h1", "h2"), ("rdma", "write", "h2", "h1"), ("tables", "leaf"), ("inspect",)]
     running = [
         subprocess.Popen(
-            [*COMMAND, *command], env={**live.env, "TESTBED_LAB": lab}, cwd=live.directory,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*COMMAND, *command],
+            env={**live.env, "TESTBED_LAB": lab},
+            cwd=live.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for command in commands
-    ]  # fmt: skip
+    ]
     for number, process in enumerate(running):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err

@@ -45,9 +45,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run_in(place: Path, *arguments: str, text: str = "", lab: str = "") -> Done:
     env = {**environment(place), "TESTBED_LAB": lab}
     done = subprocess.run(
-        [*COMMAND, *arguments], cwd=place, env=env, input=text, capture_output=True, text=True, timeout=LIMIT_S,
+        [*COMMAND, *arguments],
+        cwd=place,
+        env=env,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
         check=False,
-    )  # fmt: skip
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -73,8 +73,12 @@ def test_no_such_program_and_no_such_node(live, lab):
 def test_a_program_gets_all_of_a_large_input_and_gives_it_back(live, lab):
     done = subprocess.run(
         [*COMMAND, "exec", "-i", "h1", "--", "cat"],
-        input=DATA, capture_output=True, env={**live.env, "TESTBED_LAB": lab}, cwd=live.directory, check=True,
-    )  # fmt: skip
+        input=DATA,
+        capture_output=True,
+        env={**live.env, "TESTBED_LAB": lab},
+        cwd=live.directory,
+        check=True,
+    )
     assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(DATA).digest()
 
 
@@ -139,9 +143,13 @@ def test_a_reader_that_has_enough_ends_the_program_without_a_word(live, lab):
     command = " ".join([*COMMAND, "exec", "h1", "--", "yes"])
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -n 2"],
-        env={**live.env, "TESTBED_LAB": lab}, cwd=live.directory, capture_output=True, text=True, timeout=60,
+        env={**live.env, "TESTBED_LAB": lab},
+        cwd=live.directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("y\ny\n", "", 128 + signal.SIGPIPE)
     assert wait_for(lambda: not running(live, lab, "-x", "yes"), 20)
 

@@ -30,8 +30,9 @@ def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
     assert small.status == 0, small.err
     assert (small.json["settings"], small.json["without_faults"]) == ({"writes": "2"}, [1])
     assert {part["part"] for part in small.json["parts"] if part["matters"]} == {
-        "writes=3", "fault 2: link-down end=sw:e2"
-    }  # fmt: skip
+        "writes=3",
+        "fault 2: link-down end=sw:e2",
+    }
     result = json.loads((tmp_path / small.json["directory"] / "result.json").read_text())
     assert result["variants"][0]["without_faults"] == [1]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machine import build, cache, recipe
+from testbed.machine import cache, image_build, recipe
 
 TOP = Path(__file__).parents[2]
 PLAIN = ("sh", "cat", "dirname", "env", "flock", "python3", "pwd", "sha256sum", "tail")
@@ -75,8 +75,8 @@ def test_set_up_looks_for_all_that_building_takes() -> None:
     """It does so itself, as asking Python takes longer than all the rest of a set-up with nothing to do."""
     text = (TOP / "setup.sh").read_text()
     [tools] = re.findall(r"for tool in (.*); do", text)
-    assert {*tools.split(), "apt-get"} == {*build.TOOLS, "newuidmap"}  # set-up needs apt-get anyway
-    assert f"[ -e {build.KEYRING} ]" in text
+    assert {*tools.split(), "apt-get"} == {*image_build.TOOLS, "newuidmap"}  # set-up needs apt-get anyway
+    assert f"[ -e {image_build.KEYRING} ]" in text
 
 
 @pytest.fixture

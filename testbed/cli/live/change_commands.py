@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.live.live_options import (
     ask,
     connect,
@@ -48,8 +48,8 @@ def advance(name: str, form: str, time: str) -> int:
 @click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it after this time.")
 @click.option("--for", "lasting", metavar="TIME", callback=duration, help="Recover it after this time.")
 @lab_options
-@click.argument("fault", shell_complete=completing.faults)
-@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completing.fault_parameters)
+@click.argument("fault", shell_complete=completion_values.faults)
+@click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completion_values.fault_parameters)
 def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
     from testbed.protocol.live import FaultInject
 
@@ -93,8 +93,10 @@ link = click.Group("link", help="Change links of a lab.")
     testbed link set leaf:e1 rate=none""",
 )
 @lab_options
-@click.argument("end", metavar="NODE:IF", shell_complete=completing.ends)
-@click.argument("changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.qualities)
+@click.argument("end", metavar="NODE:IF", shell_complete=completion_values.ends)
+@click.argument(
+    "changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completion_values.qualities
+)
 def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     from testbed.cli.live.lab_tables import table
     from testbed.protocol.live import LinkSet
@@ -118,8 +120,10 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     `testbed profile describe default` shows the names; times are in seconds.""",
 )
 @lab_options
-@click.argument("switch", shell_complete=completing.nodes("switch"))
-@click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completing.profile_values)
+@click.argument("switch", shell_complete=completion_values.nodes("switch"))
+@click.argument(
+    "values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completion_values.profile_values
+)
 def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
     from testbed.protocol.live import ProfileSet
 
@@ -139,7 +143,7 @@ pod = click.Group("pod", help="Create and delete pods in a lab.")
     `testbed pod add h1 p1 net.conflist`""",
 )
 @lab_options
-@click.argument("host", shell_complete=completing.nodes("host"))
+@click.argument("host", shell_complete=completion_values.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
 def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
@@ -159,7 +163,7 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
 @lab_options
-@click.argument("pod_", metavar="POD", shell_complete=completing.nodes("pod"))
+@click.argument("pod_", metavar="POD", shell_complete=completion_values.nodes("pod"))
 def pod_delete(name: str, form: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
@@ -173,7 +177,7 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
 )
 @click.option("--ip", help="Announce this address.")
 @lab_options
-@click.argument("interface", metavar="NODE[:IF]", shell_complete=completing.nics)
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completion_values.nics)
 def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
@@ -194,8 +198,8 @@ rdma = click.Group("rdma", help="RDMA in a lab.")
 @click.option("--timeout", type=click.IntRange(0, 31), help="Timeout of the queue pair: 4.096 µs * 2^N. Default: 14.")
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the queue pair fails. Default: 3.")
 @lab_options
-@click.argument("source", metavar="A", shell_complete=completing.nics)
-@click.argument("target", metavar="B", shell_complete=completing.nics)
+@click.argument("source", metavar="A", shell_complete=completion_values.nics)
+@click.argument("target", metavar="B", shell_complete=completion_values.nics)
 def write(
     size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
 ) -> int:

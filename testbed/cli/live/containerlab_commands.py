@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.live.live_options import format_option
 from testbed.cli.live.up import down, take_down, up
 from testbed.errors import InputError
@@ -76,7 +76,7 @@ topo_option = click.option(
     "--topo", "-t", metavar="FILE", default="", type=click.Path(), help="The topology file, or a directory with one."
 )
 name_option = click.option(
-    "--name", "-n", metavar="NAME", default="", shell_complete=completing.labs, help="The lab's."
+    "--name", "-n", metavar="NAME", default="", shell_complete=completion_values.labs, help="The lab's."
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.live_options import connect, lab_options, print_json
 
@@ -38,7 +38,7 @@ def inspect(name: str, form: str) -> int:
 @click.command(help="""Show the ARP, ND and FDB tables of a switch's control plane.""")
 @click.option("--follow", is_flag=True, help="Show them again at each change, until Ctrl-C.")
 @lab_options
-@click.argument("switch", shell_complete=completing.nodes("switch"))
+@click.argument("switch", shell_complete=completion_values.nodes("switch"))
 def tables(follow: bool, name: str, form: str, switch: str) -> int:
     from rich.console import Group
     from rich.live import Live

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.errors import InputError
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
@@ -29,23 +29,36 @@ UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 
 def lab_option(command: Command) -> Command:
     return click.option(
-        "--lab", "-l", "name", metavar="NAME", default="", envvar="TESTBED_LAB", shell_complete=completing.labs,
+        "--lab",
+        "-l",
+        "name",
+        metavar="NAME",
+        default="",
+        envvar="TESTBED_LAB",
+        shell_complete=completion_values.labs,
         help="Name of the lab, if several are up; or set TESTBED_LAB.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def format_option(command: Command) -> Command:
     return click.option(
-        "--format", "-f", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        "--format",
+        "-f",
+        "form",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
         help="Print a table, or JSON.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def metrics_option(command: Command) -> Command:
     return click.option(
-        "--metrics", metavar="PORT", type=click.IntRange(0, 65535),
+        "--metrics",
+        metavar="PORT",
+        type=click.IntRange(0, 65535),
         help="Serve metrics for Prometheus at this port of the loopback address; 0 takes a free port.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def listening_at(metrics: int | None) -> tuple[socket.socket | None, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.live.live_options import LineWriter, connect, lab_options, print_json, put, then
 
 
@@ -17,7 +17,7 @@ from testbed.cli.live.live_options import LineWriter, connect, lab_options, prin
 )
 @click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
 @lab_options
-@click.argument("node", required=False, default="", shell_complete=completing.nodes())
+@click.argument("node", required=False, default="", shell_complete=completion_values.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:
     from testbed.machine.live.connection import Streams
     from testbed.protocol.live import Logs

@@ -12,16 +12,19 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing
-from testbed.cli.completing import DASHES
+from testbed.cli import completion_values
+from testbed.cli.completion_values import DASHES
+from testbed.cli.interrupts import stoppable
 from testbed.cli.live.live_options import LineWriter, connect, lab_option, nobody_reads, put, then
 from testbed.errors import InputError
 from testbed.machine.live.connection import Connection, Streams
-from testbed.protocol.live import WINDOW
+from testbed.protocol.live import WINDOW, Capture, Exec
+from testbed.records.pcap import Pcap
 
 if TYPE_CHECKING:
     from testbed.protocol.live import Terminal
@@ -54,7 +57,7 @@ class AfterDashes(click.Command):
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
 @click.option("--detach", "-d", is_flag=True, help="Run it in the background; `testbed logs` shows its output.")
 @lab_option
-@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completing.nodes())
+@click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completion_values.nodes())
 @click.pass_context
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
@@ -134,7 +137,7 @@ def whole_input() -> str:
     virtual clock, time stands still while the shell waits for input."""
 )
 @lab_option
-@click.argument("node", shell_complete=completing.nodes())
+@click.argument("node", shell_complete=completion_values.nodes())
 def shell(name: str, node: str) -> int:
     return attach(name, node, [])
 
@@ -143,8 +146,7 @@ def attach(name: str, node: str, command: list[str]) -> int:
     """Run a program whose terminal is this one."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError(
-            "standard input or output is not a terminal",
-            hint="To pipe input to a command: `testbed exec -i NODE -- COMMAND`.",
+            "this is not a terminal", hint="To pipe input to a command: `testbed exec -i NODE -- COMMAND`."
         )
     with connect(name) as connection:
         return attached(connection, node, command)
@@ -211,12 +213,65 @@ def resized() -> Iterator[int]:
 @click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")
 @lab_option
-@click.argument("interface", metavar="NODE:IF", shell_complete=completing.ends)
+@click.argument("interface", metavar="NODE:IF", shell_complete=completion_values.ends)
 @click.argument("filter_", metavar="[FILTER]", nargs=-1)
 def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
-    from testbed.cli.live import capturing
 
     with connect(name) as connection:
         if file or not sys.stdout.isatty():
-            return capturing.write(connection, interface, " ".join(filter_), file or "-", count)
-        return capturing.show(connection, interface, " ".join(filter_), count)
+            return write(connection, interface, " ".join(filter_), file or "-", count)
+        return show(connection, interface, " ".join(filter_), count)
+
+
+if TYPE_CHECKING:
+    from testbed.machine.live.connection import Connection
+
+SHOW = ("tcpdump", "-n", "-e", "-l", "--immediate-mode")
+
+
+def write(connection: Connection, end: str, filter_: str, file: str, count: int | None) -> int:
+    """Write a pcap file, frame by frame."""
+    begun = False
+    with contextlib.ExitStack() as opened:
+        target: IO[bytes] = sys.stdout.buffer
+        if file != "-":
+            try:
+                target = opened.enter_context(open(file, "wb"))
+            except OSError as error:
+                raise InputError(f"cannot be written: {error.strerror}", where=file) from None
+
+        def write_on(_: str, data: bytes) -> None:
+            nonlocal begun
+            target.write(data)
+            target.flush()
+            if not begun and file != "-":
+                click.echo(f"capturing {end} into {file}; Ctrl-C ends it", err=True)
+            begun = True
+
+        lost = ended(connection, Capture(end=end, filter=filter_, count=count), write_on)
+    if Path(file).is_file() and (found := Pcap.open(Path(file))):
+        click.echo(f"frames in {file}: {sum(1 for _ in found.packets())}", err=True)
+    if lost:
+        click.echo(f"{lost} frames were lost: narrow the capture with a filter", err=True)
+    return 1 if lost else 0
+
+
+def show(connection: Connection, end: str, filter_: str, count: int | None) -> int:
+    """Print a line a frame, as tcpdump does."""
+    node, _, interface = end.partition(":")
+    limit = ["-c", str(count)] if count else []
+    command = [*SHOW, *limit, "-i", interface, *filter_.split()]
+
+    return ended(connection, Exec(node=node, command=command), put)
+
+
+def ended(connection: Connection, request: Capture | Exec, put: Callable[[str, bytes], None]) -> int:
+    """Return the response to a request that Ctrl-C stops; 0 when the reader of its output has gone."""
+    streams = Streams(connection, put)
+    with stoppable() as stop:
+        try:
+            number = streams.number = connection.ask(request, streams.receive)
+            return int(connection.end(number, stop))
+        except BrokenPipeError:
+            nobody_reads()
+            return 0

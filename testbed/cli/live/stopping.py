@@ -31,9 +31,16 @@ from testbed.version import version
 
 
 def run(
-    source: Source, info: ScenarioInfo, chosen: VariantRun, seed: int, out: Path, stop: str, metrics: int | None, *,
+    source: Source,
+    info: ScenarioInfo,
+    chosen: VariantRun,
+    seed: int,
+    out: Path,
+    stop: str,
+    metrics: int | None,
+    *,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
     order = order_of(info["name"], source, chosen.label, chosen.variant, stop=stop)
@@ -58,13 +65,30 @@ def begun(
     asyncio.run(options.equip(machine, info["packages"], info["images"]))
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
     lab = labs.Lab(
-        name=name, topology=f"{order.name} {order.label}", clock="virtual", since=labs.stamp(), pid=0, seed=seed,
-        version=version(), out=str(directory), state="starting", metrics=address,
-    )  # fmt: skip
+        name=name,
+        topology=f"{order.name} {order.label}",
+        clock="virtual",
+        since=labs.stamp(),
+        pid=0,
+        seed=seed,
+        version=version(),
+        out=str(directory),
+        state="starting",
+        metrics=address,
+    )
     order_ = Order(
-        lab=lab, request={}, files={}, executable=[], seed=seed, accelerator="tcg",
-        packages=info["packages"], images=info["images"], idle_s=None, attached=False, run=asdict(order),
-    )  # fmt: skip
+        lab=lab,
+        request={},
+        files={},
+        executable=[],
+        seed=seed,
+        accelerator="tcg",
+        packages=info["packages"],
+        images=info["images"],
+        idle_s=None,
+        attached=False,
+        run=asdict(order),
+    )
     return start(order_, listening)
 
 

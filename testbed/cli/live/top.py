@@ -39,13 +39,15 @@ EVENTS = 100
     to rest after a command, and rates are averages since the last redraw. (The first picture takes 10 ms of the lab's
     time, as every request does.) `q` or Ctrl-C ends it."""
 )
+@click.option("--once", is_flag=True, help="Print one picture and exit: the default without a terminal.")
 @click.option(
-    "--once", is_flag=True, help="Print one picture and exit: the default if standard output is not a terminal."
-)
-@click.option(
-    "--interval", metavar="TIME", default="1s", show_default=True, callback=duration,
+    "--interval",
+    metavar="TIME",
+    default="1s",
+    show_default=True,
+    callback=duration,
     help="Time between two pictures on the real clock; at least 0.1s.",
-)  # fmt: skip
+)
 @lab_options
 def top(once: bool, interval: float, name: str, form: str) -> int:
     from testbed.cli.progress import output_console, terminal
@@ -168,9 +170,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Tab
         cells = [row[number] for row in rows if number < len(row)]
         free = number == len(heads) - 1 or name == "parameters"  # the column that a narrow screen cuts
         made.add_column(
-            name, no_wrap=True, overflow="ellipsis", justify="right" if name in NUMBERS else "left",
+            name,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if name in NUMBERS else "left",
             min_width=None if free else min(WIDEST, max(map(len, [name, *cells]))),
-        )  # fmt: skip
+        )
     latest = heads == EVENT_HEADS
     if len(rows) > room:
         left_out = len(rows) - room + (0 if latest else 1)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completing, pages
+from testbed.cli import completion_values, pages
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live.live_options import (
     duration,
@@ -47,18 +47,14 @@ DOWN_S = 120.0
     clock time stands still between commands, and the same commands cause the same events: `testbed advance 25m` lets
     time pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completing.scenarios)
+@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completion_values.scenarios)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: the name in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
 @variant_option("what", "Variant of the scenario. Default: its first.")
 @set_option("what", "Set a parameter of the scenario.")
-@click.option(
-    "--with", "packages", metavar="PACKAGE,…", default="", help="Add Debian packages that the image does not have."
-)
-@click.option(
-    "--idle", "idle_s", metavar="TIME", callback=duration, help="End the lab after this time without a command: 8h."
-)
+@click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Add Debian packages to the image.")
+@click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End after this time without a command: 8h.")
 @metrics_option
 @click.option("--rm", "attached", is_flag=True, help="Wait in the foreground; Ctrl-C ends the lab.")
 @out_option
@@ -100,9 +96,17 @@ def up(
 
 @contextlib.contextmanager
 def brought_up(
-    found: Found, name: str, clock: str, seed: int, packages: list[str], idle_s: float | None, out: Path, *,
-    attached: bool, metrics: int | None = None,
-) -> Iterator[Connection]:  # fmt: skip
+    found: Found,
+    name: str,
+    clock: str,
+    seed: int,
+    packages: list[str],
+    idle_s: float | None,
+    out: Path,
+    *,
+    attached: bool,
+    metrics: int | None = None,
+) -> Iterator[Connection]:
     """Yield a connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are
     scraped at that port, if any."""
     from testbed.cli import options
@@ -119,14 +123,29 @@ def brought_up(
     wanted = sorted({*packages, *found.packages})
     asyncio.run(options.equip(machine, wanted, found.images))
     lab = labs.Lab(
-        name=name, topology=found.shown, clock=clock, since=labs.stamp(), pid=0, version=version(),
-        out=str(run_directory(out, name).resolve()), state="starting", seed=seed, metrics=address,
-    )  # fmt: skip
+        name=name,
+        topology=found.shown,
+        clock=clock,
+        since=labs.stamp(),
+        pid=0,
+        version=version(),
+        out=str(run_directory(out, name).resolve()),
+        state="starting",
+        seed=seed,
+        metrics=address,
+    )
     order = Order(
-        lab=lab, request=found.request(), files=found.files, executable=found.executable, seed=seed,
-        accelerator=machine.flavour.accelerator, packages=wanted, images=found.images,
-        idle_s=idle_s, attached=attached,
-    )  # fmt: skip
+        lab=lab,
+        request=found.request(),
+        files=found.files,
+        executable=found.executable,
+        seed=seed,
+        accelerator=machine.flavour.accelerator,
+        packages=wanted,
+        images=found.images,
+        idle_s=idle_s,
+        attached=attached,
+    )
     with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection
@@ -177,10 +196,8 @@ def end(connection: Connection) -> Any:
     return connection.ended(number)
 
 
-@click.command(
-    help="""End labs. Their run directories keep events, tables and logs. It also removes the remains of dead labs."""
-)
-@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completing.labs)
+@click.command(help="""End labs and keep their run directories. Also remove the remains of dead labs.""")
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
 @lab_option

@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass
 import click
 from rich.console import Console
 
-from testbed.cli import completing, console, options, summary
-from testbed.cli.catalogue import columns
+from testbed.cli import completion_values, console, options, summary
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
-from testbed.cli.run import run_shown
+from testbed.cli.run_command import run_shown
+from testbed.cli.scenario_list import columns
 from testbed.cli.scenario_options import over_option, set_option, variant_option
-from testbed.cli.sweep import table
+from testbed.cli.sweep import sweep_table
 from testbed.cli.sweep.planning import as_one_run, plan
 from testbed.cli.words import duration, plain
 from testbed.machine import scenarios
 from testbed.machine.record import VariantResult
 from testbed.protocol import EVENTS, Event, Observed, events
-from testbed.records.events import happened_ns, read
+from testbed.records.event_reader import happened_ns, read
 
 
 @click.command(
@@ -33,7 +33,7 @@ from testbed.records.events import happened_ns, read
     Exit status: 0 every run has an observation, whichever it is; 1 a run has none, 2 wrong usage or input, 3 this
     machine cannot run it."""
 )
-@click.argument("name", metavar="SCENARIO", shell_complete=completing.scenarios)
+@click.argument("name", metavar="SCENARIO", shell_complete=completion_values.scenarios)
 @over_option("name", "A parameter and its values. Default: all its possible values.", required=True)
 @variant_option("name", "Default: the scenario's variant for this, or its first.")
 @set_option("name", "Set another parameter.")
@@ -116,9 +116,11 @@ def report(
     shown = columns(*values[0], "users see", "outage", *(["evidence"] if wide else []))
     for its, result, found in zip(values, results, outages, strict=True):
         shown.add_row(
-            *map(plain, its.values()), table.observations({result.observed or table.NOTHING: 1}),
-            found.text if result.observed else "", *([console.evidence_text(result.evidence)] if wide else []),
-        )  # fmt: skip
+            *map(plain, its.values()),
+            sweep_table.observations({result.observed or sweep_table.NOTHING: 1}),
+            found.text if result.observed else "",
+            *([console.evidence_text(result.evidence)] if wide else []),
+        )
     screen.print()
     screen.print(shown)
     if figures:

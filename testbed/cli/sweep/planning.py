@@ -16,9 +16,13 @@ Values = dict[str, str]
 
 
 async def plan(
-    source: scenarios.Source, info: ScenarioInfo, seeds: Sequence[int], overs: Sequence[str], named: Sequence[str],
+    source: scenarios.Source,
+    info: ScenarioInfo,
+    seeds: Sequence[int],
+    overs: Sequence[str],
+    named: Sequence[str],
     settings: Mapping[str, str],
-) -> tuple[ScenarioInfo, list[Point]]:  # fmt: skip
+) -> tuple[ScenarioInfo, list[Point]]:
     """Plan the scenario's variants with every combination of the values of `--over`."""
     values = combinations(axes_over(overs, info))
     for variant_run in () if named else runs.choose(info, []):
@@ -29,9 +33,11 @@ async def plan(
 
 
 async def plan_settings(
-    source: scenarios.Source, seeds: Sequence[int], asked: Sequence[tuple[Values, Mapping[str, Any]]],
+    source: scenarios.Source,
+    seeds: Sequence[int],
+    asked: Sequence[tuple[Values, Mapping[str, Any]]],
     named: Sequence[str],
-) -> tuple[ScenarioInfo, list[Point]]:  # fmt: skip
+) -> tuple[ScenarioInfo, list[Point]]:
     """Plan the runs of all settings, those of a seed after each other: what depends on values shows early."""
     described = await scenarios.describe([(source, settings) for _, settings in asked], named)
     found = [

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testbed.cli.completing import ENDS, NODES
+from testbed.cli.completion_values import ENDS, NODES
 from testbed.cli.live.live_options import seconds
 from testbed.errors import InputError, did_you_mean
 from testbed.protocol import FaultInfo, PlanRows

@@ -72,7 +72,6 @@ class Agent:
             self.start()
 
     def _serve(self, listening: socket.socket) -> None:
-        """Serve until the child process ends."""
         for first, last in ((3, listening.fileno()), (listening.fileno() + 1, MOST_FILES)):
             os.closerange(first, last)  # a socket in a pod's namespace would keep it after the pod has ended
         syscalls.name_process(leaks.CNI_AGENT)
@@ -135,7 +134,6 @@ class Server:
                 self._note(f"{what}: undone, its caller was killed\n")
 
     def _carried_out(self, name: str, environment: Mapping[str, str], stdin: bytes) -> tuple[int, str]:
-        """Return the exit status and the standard output of the plugin."""
         try:
             return contract.answer(self._plugins[name], environment, stdin)
         except Exception:

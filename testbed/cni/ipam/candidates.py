@@ -148,7 +148,6 @@ def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]
 
 
 def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
-    """Return the pools that match a name, which may be a pattern."""
     if found := fnmatch.filter(pools, name):
         return found
     known = ", ".join(pools) or "none"
@@ -189,6 +188,5 @@ def _allowed(name: str, names: Sequence[str], selector: Selector | None, labels:
 
 
 def _closeness(pool: IPPool) -> tuple[bool, ...]:
-    """Return Spiderpool's sort key."""
     of_node, of_namespace = pool.nodeName or pool.nodeAffinity, pool.namespaceName or pool.namespaceAffinity
     return tuple(map(bool, (pool.podAffinity, of_node, of_namespace, pool.multusName)))

@@ -55,7 +55,6 @@ def _order(config: Object) -> tuple[str, str]:
 
 
 def _ask_for(spec: dict[str, Any], resources: Sequence[str]) -> None:
-    """Request one of each resource that no container has a limit for, for the first container."""
     containers = spec.setdefault("containers", [{"name": "main"}]) if resources else spec.get("containers", [])
     limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
     for name in resources:

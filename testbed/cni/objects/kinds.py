@@ -1,4 +1,4 @@
-"""The `spec` of objects as users write it; see also `multus.py`, `subnet.py` and `devices.py`.
+"""The `spec` of objects as users write it; see also `multus.py`, `subnet.py` and `device_plugins.py`.
 
 Sources: Kubernetes API 1.31; the network plumbing group's NetworkAttachmentDefinition 1.3; Spiderpool 1.0,
 docs/reference/crd-*.md.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from testbed.cni.objects.kinds import Free, Metadata
-from testbed.cni.objects.known import DEFAULT, KINDS, Kind
+from testbed.cni.objects.registry import DEFAULT, KINDS, Kind
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted

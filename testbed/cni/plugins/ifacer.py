@@ -130,7 +130,6 @@ def _made_bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
 
 
 def _vlan(kernel: Links, name: str, parent: int, vlan: int) -> None:
-    """Make a VLAN device, or keep the existing one, and set it up."""
     there = kernel.vlans_on(parent)
     if other := next((other for other, number in there.items() if number == vlan and other != name), None):
         raise Refusal(OWN, f"VLAN {vlan} already has the interface {other}, so {name} cannot be created")

@@ -1,6 +1,6 @@
 """The IPAM plugin `ippool`: addresses of pools that all nodes share. docs/cni-plugins.md describes its configuration.
 
-It has no state of its own: the store has the holders of addresses (`cni/ipam/store.py`).
+It has no state of its own: the store has the holders of addresses (`cni/ipam/address_store.py`).
 """
 
 import threading
@@ -12,13 +12,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from testbed.cni.ipam import reclaim
+from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
 from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
-from testbed.cni.ipam.catalogue import Catalogue
-from testbed.cni.ipam.store import ADDRESSES, ExhaustedError, Holder, Policy, Store
+from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.objects.kinds import IPPool, Part, RoutePart
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.store import OBJECTS
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import OBJECTS
+from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.plugins.configuration import validated
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec import versions
@@ -105,7 +105,7 @@ class Ippool:
         fixed = reclaim.is_wanted_again(holder, objects)
         keeps_gateway = not (wanted and wanted.clean_gateway)
         try:
-            leases = store.take(holder, families, settings.policy, settings.cool_down_s, fixed)
+            leases = store.allocate(holder, families, settings.policy, settings.cool_down_s, fixed)
         except ExhaustedError as error:
             raise Refusal(LATER if error.cooling else OWN, error.message) from None
         ips, routes = [], [route.model_dump() for route in settings.routes]

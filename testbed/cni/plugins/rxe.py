@@ -17,8 +17,8 @@ from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec.codes import OWN
 from testbed.kernel import rdma
 from testbed.kernel.links import Links, kind_of
+from testbed.kernel.netns import turn
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
-from testbed.kernel.turns import turn
 
 IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
 KEY = "rdma-device"

@@ -10,9 +10,9 @@ from typing import Any
 
 from testbed.cni import installed
 from testbed.cni.agent import Agent
-from testbed.cni.runtime import plugin, verification
-from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import OURS, CniError, Limit, NotCallableError, Place
+from testbed.cni.runtime import plugin_call, verification
+from testbed.cni.runtime.plugin_call import OURS, CniError, Limit, NotCallableError, Place
+from testbed.cni.runtime.result_cache import Cache
 from testbed.cni.spec import versions
 from testbed.cni.spec.codes import DECODE, LATER, VERSION
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
@@ -61,10 +61,10 @@ class Runtime:
         1.1.0, "Version considerations"). `who` begins messages."""
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
         what = {kind: f"{who}: {failed('VERSION', conflist, kind)}" for kind in types}
-        files = {kind: plugin.find(kind, self.path, what[kind]) for kind in types}
+        files = {kind: plugin_call.find(kind, self.path, what[kind]) for kind in types}
         common = conflist.versions
         for kind, file in files.items():
-            known = yield from plugin.supported(file, what[kind])
+            known = yield from plugin_call.supported(file, what[kind])
             left = tuple(version for version in common if version in known)
             if not left:
                 raise no_common_version(conflist, common, known, what[kind])
@@ -169,7 +169,6 @@ class Runtime:
     def _ask(
         self, command: str, conflist: Conflist, config: Mapping[str, Any], given: Mapping[str, Any]
     ) -> Steps[None]:
-        """Run a command about a network, without an attachment."""
         what = f"node {self._node}: {failed(command, conflist, config['type'])}"
         variables = {"CNI_COMMAND": command, "CNI_PATH": joined(self.path)}
         yield from self._run(config["type"], variables, {**own_part(conflist, config), **given}, LIMIT, what)
@@ -178,9 +177,9 @@ class Runtime:
         self, kind: str, variables: Mapping[str, str], stdin: Mapping[str, Any], limit: Limit, what: str
     ) -> Steps[dict[str, Any] | None]:
         """Call a plugin, which may need the agent, itself or through a delegate."""
-        file = plugin.find(kind, self.path, what)
+        file = plugin_call.find(kind, self.path, what)
         self.agent.revive()
-        return (yield from plugin.call(file, variables, stdin, self._place, limit, what))
+        return (yield from plugin_call.call(file, variables, stdin, self._place, limit, what))
 
 
 def no_common_version(conflist: Conflist, common: Sequence[str], known: Sequence[str], what: str) -> NotCallableError:
@@ -260,4 +259,4 @@ def prepare() -> None:
         file.chmod(0o755)  # the job bundle does not keep modes
     for directory in search_path():
         for file in sorted(directory.iterdir()) if directory.is_dir() else ():
-            run(readable, plugin.supported(file, file.name))
+            run(readable, plugin_call.supported(file, file.name))

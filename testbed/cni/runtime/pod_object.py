@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.inject import asks, injected
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError

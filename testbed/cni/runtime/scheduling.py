@@ -1,15 +1,20 @@
-"""The devices of nodes and their holders: the work of the scheduler and of kubelet's device manager."""
+"""The devices of nodes and their holders: the work of the scheduler, of kubelet's device manager and of Multus."""
 
 import errno
+import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from testbed.cni.objects import devices
-from testbed.cni.objects.cluster import Cluster
-from testbed.cni.objects.devices import NodePolicy, Offer
+from testbed.cni.objects import device_plugins
+from testbed.cni.objects.device_plugins import NodePolicy, Offer
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.multus import RESOURCE_NAME
+from testbed.cni.spec import conflist
+from testbed.cni.spec.conflist import Conflist
 from testbed.lab import Host, Pod
 from testbed.lab.pods import UnschedulableError
 from testbed.lab.steps import Steps, pause
@@ -46,7 +51,7 @@ class Devices:
         while True:
             offered = offers(pod.host, cluster)
             try:
-                held = self._take(pod, wanted, offered)
+                held = self._allocate(pod, wanted, offered)
                 break
             except UnschedulableError as error:
                 if time.monotonic() >= deadline:
@@ -67,7 +72,7 @@ class Devices:
         """Free all devices of the pod; a second call does nothing."""
         self._held.pop(pod, None)
 
-    def _take(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
+    def _allocate(self, pod: Pod, wanted: Mapping[str, int], offered: Mapping[str, Offer]) -> Held:
         others = {other.name: held for other, held in self._held.items() if other.host is pod.host and other is not pod}
         used = sum((Counter(held.amounts) for held in others.values()), Counter[str]())
         taken = {vf for held in others.values() for vfs in held.vfs.values() for vf in vfs}
@@ -125,7 +130,7 @@ def asked(known: Object) -> dict[str, int]:
         own = container.get("resources") or {}
         for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
             if "/" in name:  # others, such as cpu, do not concern the lab
-                found[name] += devices.amount(name, value)
+                found[name] += device_plugins.amount(name, value)
     return {name: count for name, count in sorted(found.items()) if count}
 
 
@@ -134,9 +139,9 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": host.name, **(node.labels if node else {})}
     status = node.data.get("status") or {} if node else {}
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
-    shared = [device for data in maps for device in devices.shared_devices(data)]
+    shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
-    return devices.offers(host.interfaces, labels, status, shared, policies)
+    return device_plugins.offers(host.interfaces, labels, status, shared, policies)
 
 
 def pending(known: Object, reason: str) -> Object:
@@ -144,3 +149,30 @@ def pending(known: Object, reason: str) -> Object:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
     status = {"phase": "Pending", "conditions": [condition]}
     return Object(known.kind, known.name, known.namespace, {**known.data, "status": status})
+
+
+RXE = {"type": "rxe"}
+
+
+class Given:
+    """The devices of one pod, assigned to its networks in order."""
+
+    def __init__(self, held: Held) -> None:
+        self._shared = held.shared
+        self._vfs: dict[str, Iterator[str]] = {name: iter(vfs) for name, vfs in held.vfs.items()}
+
+    def device(self, definition: Object, network: Conflist) -> Conflist:
+        """Return the network with the VF of its resource, or with the RDMA device that its master shares."""
+        plugins = [dict(one) for one in network.plugins]
+        vfs = self._vfs.get(definition.annotations.get(RESOURCE_NAME, ""), iter(()))
+        if vf := next(vfs, None):
+            plugins[0] |= {"deviceID": vf, **({"device": vf} if plugins[0]["type"] == "host-device" else {})}
+        elif RXE["type"] not in network.types and any(map(self._is_shared, plugins)):
+            plugins.append(RXE)
+        else:
+            return network
+        return conflist.make({**json.loads(network.data), "plugins": plugins})
+
+    def _is_shared(self, plugin: Mapping[str, Any]) -> bool:
+        """Return whether the master is an interface that shares its RDMA device, or a VLAN device on one."""
+        return str(plugin.get("master", "")).partition(".")[0] in self._shared

@@ -162,7 +162,6 @@ def beside(file: Path, value: Any) -> list[Path]:
 
 
 def _load_plugin(file: Path) -> Mapping[str, Any]:
-    """Return the configuration of one plugin of a network."""
     document = JsonDocument(text.read(file, "plugin's configuration", "*.conf"), str(file), "plugin's configuration")
     problems = Problems(document)
     try:
@@ -245,6 +244,5 @@ def _message(detail: ErrorDetails, path: text.Path) -> str:
 
 
 def _other(key: str, given: Mapping[str, Any]) -> str:
-    """Return the key that may have been meant for a missing one."""
     near = nearest(key, given)
     return f"; {near!r} is there, did you mean {key!r}?" if near else ""

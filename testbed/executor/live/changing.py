@@ -13,7 +13,7 @@ from testbed.executor.live.server import Call
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.lab import HostInterface, Pod
-from testbed.lab.nodes.host import Host
+from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
 from testbed.topology.models import quality_of

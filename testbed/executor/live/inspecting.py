@@ -7,14 +7,15 @@ from typing import Any
 
 from testbed.executor.live import saving
 from testbed.executor.live.server import Call, Subscription
-from testbed.kernel import devices
+from testbed.kernel import rxe_devices
 from testbed.lab import HostInterface, Lab, Pod
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
-from testbed.lab.nodes.switch import Switch
+from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import Event, live
 from testbed.protocol.events import FAULT_INJECTED
-from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, NodeRow, Overview, QueuePair, TableRow
+from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
+from testbed.scenario.evidence import counters
 from testbed.topology import Quality
 
 TABLES = "arp", "nd", "fdb"
@@ -207,10 +208,18 @@ def queue_pairs(lab: Lab) -> list[QueuePair]:
         for end in node.interfaces.values():
             if isinstance(end, HostInterface) and end.rdma:
                 rows += [
-                    {"node": node.name, "device": end.rdma, "number": one.number, "state": one.state,
-                     "kind": one.kind, "remote": one.remote, "program": program(one.pid)}
-                    for one in devices.queue_pairs(end.rdma, node.namespace) if one.pid
-                ]  # fmt: skip
+                    {
+                        "node": node.name,
+                        "device": end.rdma,
+                        "number": one.number,
+                        "state": one.state,
+                        "kind": one.kind,
+                        "remote": one.remote,
+                        "program": program(one.pid),
+                    }
+                    for one in rxe_devices.queue_pairs(end.rdma, node.namespace)
+                    if one.pid
+                ]
     return rows
 
 
@@ -223,3 +232,21 @@ def program(pid: int) -> str:
 
 def save(_: live.Save, call: Call) -> str:
     return saving.text(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))
+
+
+def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:
+    if not request.follow:
+        return measured(call)
+    listener = call.server.rest_listeners, lambda: call.report(measured=measured(call))
+    return Subscription(call, lambda: measured(call), listener)
+
+
+def measured(call: Call) -> Measured:
+    call.lab.scheduler.catch_up()
+    missing: list[str] = []
+    return {
+        **inspect(live.Inspect(), call),
+        "counters": counters(call.lab, missing),
+        "tables": {switch.name: table_rows(switch) for switch in call.lab.switches()},
+        "missing": missing,
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed import faults
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server
@@ -17,7 +17,7 @@ from testbed.protocol import Event, Made
 from testbed.protocol.live import LiveRequest
 from testbed.protocol.requests import Live
 from testbed.scenario import loading
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence
 from testbed.scenario.rows import plan_rows
 
@@ -45,9 +45,7 @@ def run(request: Live, context: Context) -> None:
     made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
     context.emit({"made": made})
     networks = PodNetworks(directory)
-    lab = Lab(
-        plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent
-    )  # fmt: skip
+    lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent)
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)
         faults.break_from_the_start(lab)

@@ -26,7 +26,7 @@ from testbed.lab import Lab, processes
 from testbed.lab.capture import BUFFER_KIB
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
-from testbed.lab.nodes.host import Host
+from testbed.lab.nodes.host_node import Host
 from testbed.protocol.live import Capture, Exec
 
 SHELL = """

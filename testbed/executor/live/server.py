@@ -16,7 +16,7 @@ from testbed.lab.namespace import Namespace
 from testbed.protocol import Event, live, messages
 from testbed.protocol.live import SETTLE_S, LiveRequest
 from testbed.protocol.messages import Channel
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 """Virtual seconds between two looks for input while a command runs; they double while nothing comes."""
@@ -159,7 +159,7 @@ class Server:
 
     def catch_up(self) -> None: ...
 
-    def take(self) -> None:
+    def drain(self) -> None:
         for handle, _ in self._ready.poll(0):
             if act := self._watched.get(handle):
                 act()
@@ -219,7 +219,7 @@ class Server:
             return False
         self.lab.scheduler.sleep(SETTLE_S)
         self.lab.scheduler.catch_up()
-        self.take()
+        self.drain()
         return not any(task.drives for _, task in self.tasks.values())
 
     def _receive(self) -> bool:
@@ -240,7 +240,7 @@ class Server:
     def _begin(self, number: int, message: dict[str, Any]) -> None:
         call = Call(self, number)
         try:
-            request = messages.take(message)
+            request = messages.parse(message)
         except TestbedError as error:
             call.channel.fail(error)
             return

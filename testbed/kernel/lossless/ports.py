@@ -76,8 +76,10 @@ class Ports:
         self._number = ports
         for name, number in (
             *((name, ports + 1) for name in ("configs", "states", "parameters")),
-            ("flows", (ports + 1) * numbers["FLOWS"]), ("pools", switches), ("episodes_written", 1),
-        ):  # fmt: skip
+            ("flows", (ports + 1) * numbers["FLOWS"]),
+            ("pools", switches),
+            ("episodes_written", 1),
+        ):
             ctypes.memset(arrays[name], 0, ctypes.sizeof(arrays[name][0]) * number)
         self._read = 0
         self._ended: list[Episode] = []

@@ -37,10 +37,16 @@ class DockerContainer:
         what = f"{self._node.name}: the container of {self.plan.image} cannot be started"
         with docker.explained(what):
             made = api.create_container(
-                self.plan.image, list(self.plan.cmd) or None, hostname=self._node.name, name=self._node.namespace,
-                entrypoint=list(self.plan.entrypoint) or None, environment=self._node.env, tty=True, stdin_open=True,
+                self.plan.image,
+                list(self.plan.cmd) or None,
+                hostname=self._node.name,
+                name=self._node.namespace,
+                entrypoint=list(self.plan.entrypoint) or None,
+                environment=self._node.env,
+                tty=True,
+                stdin_open=True,
                 host_config=self._host_config(),
-            )  # fmt: skip
+            )
             self._id = made["Id"]
             self._node.defer(self._remove)
             api.start(self._id)
@@ -60,11 +66,13 @@ class DockerContainer:
         devices = own_devices.directory(self._node.namespace)
         files = sorted((devices / "dev").iterdir())
         config: dict[str, Any] = docker.client().create_host_config(
-            network_mode="none", cap_add=list(CAPABILITIES), security_opt=["seccomp=unconfined"],
+            network_mode="none",
+            cap_add=list(CAPABILITIES),
+            security_opt=["seccomp=unconfined"],
             devices=[f"{file}:{own_devices.SHOWN['dev'] / file.name}:rwm" for file in files],
             binds=[*self._binds(), *self._sysfs(devices)],
             ulimits=[{"Name": "memlock", "Soft": -1, "Hard": -1}],
-        )  # fmt: skip
+        )
         # The SDK has no arguments for these. A node sets sysctls of its network namespace, so /proc/sys is writable.
         return config | {
             "Annotations": {"testbed.namespace": str(netns.path(self._node.namespace))},

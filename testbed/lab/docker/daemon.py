@@ -33,10 +33,19 @@ MAGIC = b"ustar"
 MAGIC_OFFSET = 257
 """Offset of the magic in the head of a tar."""
 COMMAND = (
-    "dockerd", "--storage-driver=overlay2", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none",
-    "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
-    f"--add-runtime={RUNTIME}={DIRECTORY}/runtime.sh", f"--default-runtime={RUNTIME}", "--log-level=warn",
-)  # fmt: skip
+    "dockerd",
+    "--storage-driver=overlay2",
+    "--exec-opt=native.cgroupdriver=cgroupfs",
+    "--bridge=none",
+    "--iptables=false",
+    "--ip6tables=false",
+    "--ip-forward=false",
+    "--ip-masq=false",
+    "--userland-proxy=false",
+    f"--add-runtime={RUNTIME}={DIRECTORY}/runtime.sh",
+    f"--default-runtime={RUNTIME}",
+    "--log-level=warn",
+)
 
 
 def prepare(job: object, out: str, emit: object, devices: object = None) -> None:

@@ -6,6 +6,7 @@ a signature of the config covers every byte.
 
 import json
 import shutil
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import cache, signature
+from testbed.machine import cache, child_processes
 from testbed.machine.archives import oci
 from testbed.machine.archives.reader import CHUNK, Archive, opened, size
 from testbed.machine.image import Image, Layer, place
@@ -41,7 +42,7 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
     """
     manifests = {layer.path.name: layer.manifest for layer in layers}
     config = Config(image=image.manifest, layers=manifests).model_dump_json().encode()
-    signed = signature.sign(config, key) if key else None
+    signed = sign(config, key) if key else None
     image.verify()
     for layer in layers:
         layer.verify()
@@ -72,7 +73,7 @@ def import_(source: Path, key: Path | None = None) -> Image:
         manifest = _manifest(archive)
         config = archive.read(manifest.config.file)
         signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
-        if key and not any(signature.verify(config, found, key) for found in signatures):
+        if key and not any(verify(config, found, key) for found in signatures):
             raise InputError(
                 f"this image {'is signed with another key' if signatures else 'is not signed'}",
                 where=str(source),
@@ -88,7 +89,6 @@ def import_(source: Path, key: Path | None = None) -> Image:
 
 
 def _manifest(archive: Archive) -> oci.Manifest:
-    """Return the manifest that the index names first."""
     manifests = archive.parse(oci.INDEX, oci.Index).manifests
     if not manifests:
         raise archive.damaged(f"{oci.INDEX} lists no image")
@@ -120,3 +120,37 @@ def _unpack(archive: Archive, config: Config, work: Path) -> Image:
 def _copy(archive: Archive, sha256: str, target: Path) -> None:
     with archive.checked(f"blobs/sha256/{sha256}") as blob, target.open("wb") as file:
         shutil.copyfileobj(blob, file, CHUNK)
+
+
+def sign(data: bytes, key: Path) -> bytes:
+    """Return the signature with a private key; openssl asks for its passphrase at the terminal."""
+    with child_processes.scratch() as work:
+        (work / "data").write_bytes(data)
+        done = _openssl("pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", work / "data", "-out", work / "signature")
+        if done.returncode:
+            raise InputError("openssl cannot sign with this key", where=str(key), hint=_hint(done))
+        return (work / "signature").read_bytes()
+
+
+def verify(data: bytes, signature: bytes, key: Path) -> bool:
+    """Return True if `signature` of `data` is by the owner of the public `key`."""
+    readable = _openssl("pkey", "-pubin", "-in", key, "-noout")
+    if readable.returncode:
+        raise InputError("openssl finds no public key in it", where=str(key), hint=_hint(readable))
+    with child_processes.scratch() as work:
+        (work / "data").write_bytes(data)
+        (work / "signature").write_bytes(signature)
+        signed = ("-in", work / "data", "-sigfile", work / "signature")
+        return _openssl("pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", key, *signed).returncode == 0
+
+
+def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        hint = "Run: sudo apt-get install openssl"
+        raise UnsupportedError("signatures need openssl, which is not installed", hint=hint) from None
+
+
+def _hint(done: subprocess.CompletedProcess[str]) -> str:
+    return f"It says: {done.stderr.strip().splitlines()[0]}" if done.stderr.strip() else "Its exit status is not 0."

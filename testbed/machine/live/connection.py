@@ -76,9 +76,7 @@ class Connection:
             hint = f"`testbed down {now.name}` removes its remains."
             return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
         if now and now.state == "up":
-            return TestbedError(
-                f"lab {now.name} disconnected this command", hint="The command did not read the lab's output."
-            )
+            return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
         return EndedError(f"lab {self.lab.name} has ended")
 
     def keeper(self) -> int:

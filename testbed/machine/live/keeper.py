@@ -171,9 +171,14 @@ class Keeper:
     async def _lab(self, found: image.Image, flavour: Flavour) -> None:
         source = snapshot.stack(found, flavour)[-1]
         job: Job[Any] = Job(
-            [read(self.order.request)], self.order.files, self.order.executable,
-            limit_s=LIMIT_S, seed=self.order.seed, lives=True, listen=self._report,
-        )  # fmt: skip
+            [read(self.order.request)],
+            self.order.files,
+            self.order.executable,
+            limit_s=LIMIT_S,
+            seed=self.order.seed,
+            lives=True,
+            listen=self._report,
+        )
         async with making.begun(found, flavour, source, self.log) as opened:
             write_bundle(opened.bundle, job, flavour.clock)
             self.loop = MachineLoop(opened, job, flavour.clock, self, self.life)
@@ -219,7 +224,6 @@ class Keeper:
         self._begin(Input.HELD, f"at {moment.t / 1e9:.3f} s: {moment.text or moment.kind}")
 
     def _report(self, record: dict[str, Any]) -> None:
-        """Receive a report of the lab itself."""
         try:
             self.kept.record(record)
         except OSError as error:
@@ -247,7 +251,6 @@ class Keeper:
         send_all(self._clients.starters, {"report": record})
 
     async def _tick(self) -> None:
-        """End a lab that has been idle for its time limit."""
         while True:
             await asyncio.sleep(1)
             if self._clients:
@@ -274,7 +277,6 @@ class Keeper:
     # Commands
 
     def _ask(self, request: Request[Any]) -> int:
-        """Send the lab a request that no command made. Return its number."""
         self.life.apply(Input.REQUEST)
         return self._ask_machine(request)
 
@@ -307,7 +309,6 @@ class Keeper:
             self._leave(client)
 
     def _receive(self, client: Client, message: dict[str, Any]) -> Mapping[str, Any] | None:
-        """Receive a message of a command. Return the request for the machine, if it is one."""
         number = int(message["id"])
         try:
             match message:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from testbed.machine import qemu, snapshot
 from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Made
-from testbed.records import contents, packets
-from testbed.records.events import read
+from testbed.records import merged_captures, run_readme
+from testbed.records.event_reader import read
 from testbed.version import version
 
 SESSION = "session.jsonl"
@@ -57,14 +57,14 @@ class Kept:
         }
         (self._directory / RESULT).write_text(json.dumps(found, indent=1) + "\n")
         if self._made:
-            packets.write(self._directory, cast("Made", self._made), list(read(self._directory / EVENTS)))
-        contents.remove_empty(self._directory)
+            merged_captures.write(self._directory, cast("Made", self._made), list(read(self._directory / EVENTS)))
+        run_readme.remove_empty(self._directory)
         explain(self._directory, str(lab["name"]))
 
 
 def explain(directory: Path, name: str) -> None:
     """Write README.txt for the files that are there now."""
-    contents.explain_lab(directory, name)
+    run_readme.explain_lab(directory, name)
 
 
 def discard(directory: Path) -> None:

@@ -87,9 +87,7 @@ def writable(path: Path) -> Iterator[None]:
         if error.errno in DISK_FULL:
             raise
         where = str(error.filename or path)
-        raise UnsupportedError(
-            f"labs cannot keep their state there: {error.strerror}", where=where, hint=ELSEWHERE
-        ) from None
+        raise UnsupportedError(f"labs cannot use it: {error.strerror}", where=where, hint=ELSEWHERE) from None
 
 
 @contextlib.contextmanager
@@ -164,7 +162,7 @@ def named(name: str) -> Lab:
     """Return the lab of that name, or the only one for no name. InputError, with the existing labs, if unclear."""
     labs = every()
     there = (
-        f"There are: {', '.join(lab.name for lab in labs)}." if labs else "No lab is up: `testbed up FILE` starts one."
+        f"There are: {', '.join(lab.name for lab in labs)}." if labs else "None is up: `testbed up FILE` starts one."
     )
     if name:
         found = next((lab for lab in labs if lab.name == name), None)

@@ -44,9 +44,14 @@ class MachineLoop:
     """Loop around a machine, which on the virtual clock rests whenever it has nothing to do."""
 
     def __init__(
-        self, opened: Opened, job: Job[Any], clock: Clock, listener: LoopListener, life: Lifecycle,
+        self,
+        opened: Opened,
+        job: Job[Any],
+        clock: Clock,
+        listener: LoopListener,
+        life: Lifecycle,
         stop: Stop | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Create the loop. `stop` is where a run is to be stopped."""
         self._opened, self._job, self._clock, self._listener, self._life = opened, job, clock, listener, life
         self._stop = stop
@@ -79,13 +84,12 @@ class MachineLoop:
                 asyncio.get_running_loop().remove_reader(self._opened.machine.bell.fileno())
 
     async def _run_to_pause(self) -> bool:
-        """Run the machine to its next pause. Return whether its job has ended there."""
         opened, outcome = self._opened, self._opened.outcome
         watch = Watch(opened.machine, self._clock, outcome, self._listener.log)
 
         async def look() -> None:
             if self.poll():
-                watch.heard()
+                watch.alive()
             await watch.look()
 
         await opened.machine.command("cont")
@@ -202,11 +206,11 @@ class MachineLoop:
                 case {"report": {"moment": report}}:
                     self.reached = Moment.of(report)
                 case _:
-                    self._job.take(message)
+                    self._job.receive(message)
         for message in self._wire.receive():
             received = True
             if message.get("id") == JOB_ID or "id" not in message:
-                self._job.take(message)
+                self._job.receive(message)
             else:
                 self._listener.received(message)
         if received and not self._virtual:

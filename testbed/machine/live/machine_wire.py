@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from testbed.errors import MachineError
-from testbed.machine.devices import BLOCK, Bundle, Outcome
+from testbed.machine.memory_files import BLOCK, Bundle, Outcome
 from testbed.protocol import MESSAGE_BYTES, WIRE_BYTES, messages
 
 RING = WIRE_BYTES - BLOCK

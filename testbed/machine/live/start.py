@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from testbed.errors import MachineError
-from testbed.machine import processes
+from testbed.machine import child_processes
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection, EndedError
 from testbed.machine.live.kept import discard
@@ -24,10 +24,14 @@ def start(order: Order, listening: socket.socket | None = None) -> Connection:
         handed = (orders, theirs, *((listening.fileno(),) if listening else ()))
         with (lab.directory / labs.LOG).open("wb") as log:
             keeper = subprocess.Popen(
-                processes.ours("testbed.machine.live.keeper", *map(str, handed)),
-                pass_fds=(*handed, lock), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, cwd="/",
-            )  # fmt: skip
+                child_processes.ours("testbed.machine.live.keeper", *map(str, handed)),
+                pass_fds=(*handed, lock),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
         os.close(orders)
         os.close(theirs)
         if listening:

@@ -70,9 +70,10 @@ class StoppableMachine(VirtualMachine):
         saved = Saved.read(Path(self._order.step)) if self._order.step else None
         if saved and saved.snapshot != source.key:
             raise InputError(
-                "another version of testbed, its image or QEMU kept the step", where=str(self._order.step),
+                "another version of testbed, its image or QEMU kept the step",
+                where=str(self._order.step),
                 hint="Run the variant again with --keep-steps: the same seed gives the same run.",
-            )  # fmt: skip
+            )
         await making.ensure(self.image, self.flavour, source, self.log)
         started = time.monotonic()
         async with Opened(self.image, self.flavour, source) as opened:

@@ -3,21 +3,21 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.machine import runs, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult, VariantResult
-from testbed.machine.sweeps import shrinking
-from testbed.machine.sweeps.work import Work
+from testbed.machine.sweeps.points import Work
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import EVENTS, VariantInfo
 from testbed.protocol.events import LEFT_OUT
-from testbed.records.events import read
+from testbed.records.event_reader import read
 
 MOST_FAULTS = 1000
 """Number of faults that are left out in order to count them."""
@@ -87,9 +87,15 @@ class Attempts:
     """Runner of a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
 
     def __init__(
-        self, work: Work, variant: str, seed: int, machine: Machine, jobs: int, scratch: Path,
+        self,
+        work: Work,
+        variant: str,
+        seed: int,
+        machine: Machine,
+        jobs: int,
+        scratch: Path,
         log: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._work = work
         self._variant = variant
         self._seed = seed
@@ -112,19 +118,19 @@ class Attempts:
         if first is None or first.as_expected:
             hint = "Give the variant, the settings and the seed with which it fails."
             raise InputError(f"variant {self._variant} is as expected: nothing to shrink", hint=hint)
-        self._failure = shrinking.signature(first.variants[0])
+        self._failure = signature(first.variants[0])
         await self._learn_faults(given)
         before: list[Part] = [*given, *self._faults]
         self._done[frozenset(before)] = Attempt(before, first, True)
-        after = await shrinking.smallest(before, self._first)
+        after = await smallest(before, self._first)
         for part in [part for part in after if isinstance(part, Setting)]:
             others = [other for other in after if other != part]
             after = [*others, await self._nearer(part, others)]
-        smallest = self._done[frozenset(after)].result
-        assert smallest is not None, "it failed"
+        still_fails = self._done[frozenset(after)].result
+        assert still_fails is not None, "it failed"
         failures = first.variants[0].failures
         tried = [*self._done.values()]
-        return Shrunk(self._variant, self._seed, before, left_out, after, failures, smallest, tried)
+        return Shrunk(self._variant, self._seed, before, left_out, after, failures, still_fails, tried)
 
     async def _learn_faults(self, given: Sequence[Setting]) -> None:
         """Run without any fault: the run reports each fault that it leaves out."""
@@ -138,7 +144,7 @@ class Attempts:
         self._done[frozenset(given)] = Attempt(given, result, self._same(result.variants[0]))
 
     def _same(self, result: VariantResult) -> bool:
-        return not result.as_expected and shrinking.signature(result) == self._failure
+        return not result.as_expected and signature(result) == self._failure
 
     async def _first(self, selections: list[list[Part]]) -> int | None:
         """Return the number of the first selection that still fails; as many as possible are tried at once."""
@@ -176,11 +182,10 @@ class Attempts:
             return await self._fails([*others, Setting(part.key, number)])
 
         value = int(float(part.text)) if whole else float(part.text)
-        number = await shrinking.nearest(default, value, fails, whole=whole)
+        number = await nearest(default, value, fails, whole=whole)
         return part if number == value else Setting(part.key, number)
 
     def _own(self) -> dict[str, Any]:
-        """Return the settings that the variant has by itself."""
         return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
 
     async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:
@@ -199,3 +204,53 @@ class Attempts:
     async def _described(self, settings: dict[str, Any]) -> VariantInfo:
         [info] = await scenarios.describe([(self._work.source, settings)], [self._variant])
         return runs.choose(info, [self._variant])[0].variant
+
+
+T = TypeVar("T")
+HALVINGS = 12
+"""Halvings, at most, between a default and a number that is not an integer."""
+
+
+def signature(result: VariantResult) -> tuple[str | None, frozenset[str]]:
+    """Return the marks of a failure: what users observed, and the expectations that failed, whatever was found instead.
+    Numbers in texts are left out: they are times, and change with everything."""
+    heads = (failure.partition(": it was ")[0] for failure in result.failures)
+    return result.observed, frozenset(re.sub(r"\d+(\.\d+)?", "#", head) for head in heads)
+
+
+async def smallest(parts: Sequence[T], fails: Callable[[list[list[T]]], Awaitable[int | None]]) -> list[T]:
+    """Return parts of which none can be left out without losing the failure, by ddmin (Zeller and Hildebrandt, 2002).
+
+    All of them fail. `fails` gets several selections, and returns the number of the first that does.
+    """
+    left, pieces = [*parts], 2
+    if left and await fails([[]]) is not None:
+        return []
+    while len(left) >= 2:
+        size = -(-len(left) // pieces)
+        chunks = [left[at : at + size] for at in range(0, len(left), size)]
+        others = [[part for part in left if part not in chunk] for chunk in chunks]
+        if (one := await fails(chunks)) is not None:
+            left, pieces = chunks[one], 2
+        elif len(chunks) > 2 and (one := await fails(others)) is not None:
+            left, pieces = others[one], max(pieces - 1, 2)
+        elif size == 1:
+            break
+        else:
+            pieces = min(len(left), 2 * pieces)
+    return left
+
+
+async def nearest(default: float, value: float, fails: Callable[[float], Awaitable[bool]], *, whole: bool) -> float:
+    """Return the number nearest to the default that still fails, by bisection: `value` does and `default` does not.
+    `whole` numbers are found exactly, others after some halvings."""
+    good, bad = default, value
+    for _ in range(64 if whole else HALVINGS):
+        middle = (good + bad) // 2 if whole else (good + bad) / 2
+        if middle in (good, bad):
+            break
+        if await fails(middle):
+            bad = middle
+        else:
+            good = middle
+    return bad

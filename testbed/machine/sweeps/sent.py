@@ -10,7 +10,7 @@ from mmap import mmap
 
 from testbed.machine.record import digest
 from testbed.machine.shipped import LOCK, PACKAGE
-from testbed.machine.sweeps.work import Work
+from testbed.machine.sweeps.points import Work
 from testbed.version import version
 
 

@@ -2,7 +2,7 @@
 
 The working directory is the place of what was sent (remote.place). Arguments are the file of the sweep's work and the
 digest of the image. Requests come by standard input, one after the other, and answers go to standard output, each
-preceded by its length (pool.py).
+preceded by its length (worker_processes.py).
 """
 
 import asyncio
@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.machine import cache, image, layers, processes
+from testbed.machine import cache, child_processes, image, layers
 from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
-from testbed.machine.sweeps.points import Point
-from testbed.machine.sweeps.work import Work
+from testbed.machine.sweeps.points import Point, Work
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
 
@@ -86,7 +85,7 @@ def run(work: Work, digest: str, point: Point, kept: bool) -> tuple[str, Any]:
     machine = machine_with(work, digest)
     if machine is None:
         return LACKS
-    with processes.scratch() as out:
+    with child_processes.scratch() as out:
         result = asyncio.run(work.carry_out(point.variant, point.seed, machine, out))
         return "ended", (result, None if result.as_expected or not kept else packed(out))
 

@@ -7,8 +7,8 @@ finds the jobs, `case` where one stalled, `rules` why.
 from pathlib import Path
 
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.jobs import jobs
 from testbed.report.diagnosis.observations import Observations
+from testbed.report.diagnosis.observed_jobs import jobs
 from testbed.report.diagnosis.rules import Diagnosis, conclude
 
 

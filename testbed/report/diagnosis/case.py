@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from testbed.protocol.flight import Call
-from testbed.report.diagnosis.jobs import Job
 from testbed.report.diagnosis.observations import Observations
+from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
 GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
@@ -56,9 +56,14 @@ class Collective:
 
     def json(self) -> dict[str, object]:
         return {
-            "operation": self.calls[0].operation, "communicator": self.communicator, "number": self.sequence,
-            "bytes": self.calls[0].bytes, "since": self.began, "waiting": self.waiting, "absent": list(self.absent),
-        }  # fmt: skip
+            "operation": self.calls[0].operation,
+            "communicator": self.communicator,
+            "number": self.sequence,
+            "bytes": self.calls[0].bytes,
+            "since": self.began,
+            "waiting": self.waiting,
+            "absent": list(self.absent),
+        }
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,10 @@ class Case:
             return "ends well"
         first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
         how = ": ".join(part for part in (job.status, job.failure) if part)
-        said = f"{first}: {how}" if first and how else first or how
+        reason = f"{first}: {how}" if first and how else first or how
         if job.late or job.ok is None:
-            return f"was still running when it was stopped{f'; {said}' if said else ''}"
-        return said or "ends without success"
+            return f"was still running when it was stopped{f'; {reason}' if reason else ''}"
+        return reason or "ends without success"
 
     @functools.cached_property
     def ports(self) -> Mapping[tuple[str, str], list[int]]:
@@ -172,7 +177,7 @@ class Case:
         found: dict[str, list[int]] = {}
         for (name, rank), text in self.seen.logs.items():
             if name == self.job.name:
-                for ip in dict.fromkeys(said["ip"] for said in GID.finditer(text)):
+                for ip in dict.fromkeys(match["ip"] for match in GID.finditer(text)):
                     found.setdefault(ip, []).append(rank)
         return found
 

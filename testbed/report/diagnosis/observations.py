@@ -19,10 +19,10 @@ from testbed.errors import InputError
 from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows, events, flight
 from testbed.protocol.events import Data
 from testbed.protocol.flight import Call
-from testbed.records import tables
+from testbed.records import switch_tables
 from testbed.records.comments import rows
-from testbed.records.events import Log, happened_ns
-from testbed.records.tables import Tables
+from testbed.records.event_reader import Log, happened_ns
+from testbed.records.switch_tables import Tables
 from testbed.report.owners import Owners
 
 SHOWN = (
@@ -69,7 +69,7 @@ class Observations:
 
         def tables_at(t: int) -> Tables:
             before = [number for number, event in enumerate(every) if event["t"] <= t]
-            return tables.after(directory, log, [before[-1] if before else -1])[0]
+            return switch_tables.after(directory, log, [before[-1] if before else -1])[0]
 
         return cls(found, interfaces, counted, flights, logs, tables_at)
 
@@ -215,7 +215,6 @@ def _interfaces(file: Path) -> list[InterfaceRow]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield number and contents of the lines of a file of JSON; none if it is not there."""
     for number, line in enumerate(file.read_bytes().splitlines() if file.is_file() else (), 1):
         try:
             yield number, json.loads(line)

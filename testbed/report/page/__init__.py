@@ -24,9 +24,14 @@ def page(title: str, plain: str, data: Mapping[str, Any]) -> str:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     script, style = "\n".join(map(file, SCRIPTS)), file("page.css")
     parts = {
-        "policy": policy(script, file(LIBRARY)), "title": html.escape(title), "style": style, "script": script,
-        "plain": html.escape(plain), "library": _packed_library(), "data": packed(text),
-    }  # fmt: skip
+        "policy": policy(script, file(LIBRARY)),
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "plain": html.escape(plain),
+        "library": _packed_library(),
+        "data": packed(text),
+    }
     return re.sub(r"\{(\w+)\}", lambda match: parts[match[1]], file("page.html"))
 
 

@@ -126,7 +126,7 @@ function moments(part, reach) {
 }
 
 function summary(part, drawings, reach) {
-  const said = part.events.text[part.observations.at(-1)];
+  const observation = part.events.text[part.observations.at(-1)];
   const title =
     part.expected === null
       ? null
@@ -165,7 +165,7 @@ function summary(part, drawings, reach) {
       {},
       title,
       part.text && h("p", { class: "quiet" }, part.text),
-      said && h("div", { class: "outcome" }, said),
+      observation && h("div", { class: "outcome" }, observation),
       part.failures.map(text => h("div", { class: "failures" }, text)),
       pairs("evidence", part.evidence),
       part.lanes.length > 0 && [h("h3", { style: "margin-top: 22px" }, "What happened"), moments(part, reach)],

@@ -77,9 +77,16 @@ class Train(Scenario[Settings]):
         with run.step(f"{p.script} is started as {len(hosts)} ranks"):
             began = run.now
             job = mpirun(
-                run.lab, hosts, FILES / p.script, *p.arguments, launcher=run.lab.host(p.launcher), data=p.data,
-                management_interface=p.management, environment=p.environment, beside=FILES,
-            )  # fmt: skip
+                run.lab,
+                hosts,
+                FILES / p.script,
+                *p.arguments,
+                launcher=run.lab.host(p.launcher),
+                data=p.data,
+                management_interface=p.management,
+                environment=p.environment,
+                beside=FILES,
+            )
         stop = run.lab.scheduler.every(LOOK_S, Progress(run, job).look)
         with run.step("the job runs"):
             missed = break_network(run, job, p.faults, began + p.limit)

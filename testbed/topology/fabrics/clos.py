@@ -11,7 +11,7 @@ from typing import Unpack
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_least_one, at_most
-from testbed.topology.fabrics.words import addressing, count, span
+from testbed.topology.fabrics.file_comments import addressing, count, span
 
 PLANE = "rail{rail}-"
 """The beginning of the name of a rail's own spine."""

@@ -5,7 +5,7 @@ from typing import Unpack
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
 from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner, at_most
-from testbed.topology.fabrics.words import addressing, count, span
+from testbed.topology.fabrics.file_comments import addressing, count, span
 
 VLAN = addresses.vlan(1)
 
@@ -38,7 +38,6 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
 
 
 def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
-    """Make the switches and hosts of a pod; return the aggregation switches."""
     names = [f"pod{pod}-agg{number}" for number in range(1, half + 1)]
     fabric.section(span(names))
     aggs = fabric.add("switch", names)

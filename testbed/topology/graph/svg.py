@@ -3,9 +3,9 @@ words in its `title`, which is shown on hover."""
 
 from xml.etree import ElementTree as Xml
 
-from testbed.topology.graph.contents import Label
-from testbed.topology.graph.layout import ARC, Line, Placed, lay_out
+from testbed.topology.graph.box_text import Label
 from testbed.topology.graph.picture import LinkEnds, Picture
+from testbed.topology.graph.picture_layout import ARC, Line, Placed, lay_out
 from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
 

@@ -25,7 +25,6 @@ PREFIX = 8
 
 
 def _comment(text: str) -> str:
-    """Return the text in one line: names of files and nodes may contain anything."""
     return "# " + "".join(c if c.isprintable() else " " for c in text)
 
 

@@ -123,6 +123,5 @@ def _blame(error: BaseException, file: Path) -> InputError:
 
 
 def _place(error: BaseException, file: Path) -> str:
-    """Return the line of the file that the error passed through."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}:{lines[-1]}" if lines else str(file)

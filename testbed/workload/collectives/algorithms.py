@@ -179,7 +179,6 @@ def tree_allreduce(shape: Shape) -> Steps:
 
 
 def _tree(shape: Shape) -> tuple[int | None, list[int]]:
-    """Return the parent of a rank, and its children."""
     place = shape.hops
     children = [shape.from_root(child) for child in (2 * place + 1, 2 * place + 2) if child < shape.ranks]
     return (shape.from_root((place - 1) // 2) if place else None), children
@@ -246,7 +245,7 @@ def steps_of(collective: str, algorithm: str, shapes: Sequence[Shape]) -> list[l
     return [list(known[algorithm](shape)) for shape in shapes]
 
 
-def sent(steps: Sequence[Step]) -> int:
+def volume(steps: Sequence[Step]) -> int:
     """Return the number of elements that a rank sends in these steps."""
     return sum(send.span.length for step in steps for send in step.sends)
 

@@ -16,7 +16,7 @@ from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.processes import Ready
 from testbed.workload.collectives.algorithms import Receive, Send, Span, Step
 from testbed.workload.collectives.lanes import Lane, QueuePair
-from testbed.workload.completion import Completion
+from testbed.workload.work_completion import Completion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,7 +153,7 @@ class Engine:
                     lane = self._by_file[file]
                     woken[lane.rank] = None
                     for completion in lane.endpoint.arrivals():
-                        self._take(lane, completion)
+                        self._complete(lane, completion)
                 self._go_on(woken, began)
         return time.monotonic() - began
 
@@ -161,15 +161,14 @@ class Engine:
         """Describe what the unfinished ranks do."""
         return "; ".join(f"{rank.name}: {rank.progress()}" for rank in self._ranks if rank.finished_s is None)
 
-    def _take(self, lane: QueuePair, completion: Completion) -> None:
+    def _complete(self, lane: QueuePair, completion: Completion) -> None:
         if not completion.ok:
             rank, peer = self._ranks[lane.rank], self._ranks[lane.peer]
             text = f"{self._what}: {rank.name} towards {peer.name}: {completion.opcode} ends with {completion.status}"
             raise CollectiveError(f"{text}; {self.progress()}", lane.rank, lane.peer, completion.status)
-        lane.take(completion)
+        lane.complete(completion)
 
     def _go_on(self, numbers: Iterable[int], began: float) -> None:
-        """Let ranks do what is possible now, and then those that may go on because of it."""
         todo = dict.fromkeys(numbers)
         while todo:
             rank = self._ranks[number := next(iter(todo))]
@@ -193,7 +192,6 @@ class Engine:
         return woken
 
     def _move(self, rank: Rank, moving: Moving, woken: list[int]) -> bool:
-        """Move what is possible now. Return whether that was all."""
         if isinstance(moving.act, Send):
             while (lane := moving.lane).open:
                 piece = moving.data[moving.at : moving.at + self._message]

@@ -14,7 +14,7 @@ from testbed.lab import HostInterface
 from testbed.protocol.events import COLLECTIVE
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
-from testbed.workload.collectives.algorithms import Shape, Step, between, sent, steps_of
+from testbed.workload.collectives.algorithms import Shape, Step, between, steps_of, volume
 from testbed.workload.collectives.engine import CollectiveError, Combine, Engine, Rank
 from testbed.workload.collectives.lanes import SLOTS, Lane, Memory, QueuePair
 from testbed.workload.collectives.results import CollectiveResult, Progress
@@ -233,11 +233,17 @@ class Group:
         text = f"{what} over {len(self)} ranks takes {elapsed * 1e3:.1f} ms"
         matrix = [(*pair, count * targets[0].itemsize) for pair, count in between(steps).items()]
         data = COLLECTIVE(
-            ok=True, operation=what, elapsed_s=elapsed, finished_s=[*finished], matrix=matrix,
-            computed_s=[rank.computed_s for rank in ranks], hosts=hosts, devices=devices,
-        )  # fmt: skip
+            ok=True,
+            operation=what,
+            elapsed_s=elapsed,
+            finished_s=[*finished],
+            matrix=matrix,
+            computed_s=[rank.computed_s for rank in ranks],
+            hosts=hosts,
+            devices=devices,
+        )
         context.emit(data, "", text)
-        return Progress(elapsed, finished, [sent(one) * targets[0].itemsize for one in steps])
+        return Progress(elapsed, finished, [volume(one) * targets[0].itemsize for one in steps])
 
     def _connect(self, steps: Sequence[Sequence[Step]]) -> None:
         """Open and connect the missing queue pairs of these steps, in the order of the ranks."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 
-from testbed.workload.completion import Completion
 from testbed.workload.verbs import Endpoint
+from testbed.workload.work_completion import Completion
 
 SLOTS = 4
 """Messages that may be under way on a queue pair, in each direction."""
@@ -102,7 +102,7 @@ class QueuePair(Lane):
         self._credits -= 1
         return False
 
-    def take(self, completion: Completion) -> None:
+    def complete(self, completion: Completion) -> None:
         """Record the end of a send or of a receive."""
         if completion.wr_id in self._sends:
             self._free.append(self._sends.pop(completion.wr_id))

@@ -1,4 +1,4 @@
-"""torchrun as a program that ranks.py can run."""
+"""torchrun as a program that fork_server.py can run."""
 
 from torch.distributed.run import main
 

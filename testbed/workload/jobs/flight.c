@@ -4,7 +4,7 @@
  *
  * The records are a ring in flight-<rank>.bin of the job's directory, which is mapped: a rank that is killed leaves
  * it, with the call in which it was. A record costs two readings of the clock and no system call. Two threads that
- * call MPI in the same instant may take one record. flight.py reads the file.
+ * call MPI in the same instant may take one record. recorder.py reads the file.
  */
 #include "shim.h"
 extern char *getenv(const char *name);

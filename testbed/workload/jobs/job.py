@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
-from testbed.kernel import devices, netns
+from testbed.kernel import netns, rxe_devices
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.protocol.flight import Call
-from testbed.workload.jobs import flight
+from testbed.workload.jobs import recorder
+from testbed.workload.jobs.fork_server import SOCKET
 from testbed.workload.jobs.placement import Rank
-from testbed.workload.jobs.ranks import SOCKET
 
 STUB = Path(__file__).with_name("stub.py")
 GONE_S = 10.0
@@ -105,7 +105,7 @@ class Watch:
 
     def look(self) -> None:
         job = self._job
-        now = [flight.last(flight.path(job.directory, rank.number), rank, job.lab.zero_ns) for rank in job.ranks]
+        now = [recorder.last(recorder.path(job.directory, rank.number), rank, job.lab.zero_ns) for rank in job.ranks]
         waits = [call for call in now if call and call.ended is None]
         if now == self._before and waits and not self._stalled:
             self._stalled = True
@@ -122,7 +122,7 @@ class Watch:
 
     def _queue_pairs(self, rank: Rank) -> dict[str, int]:
         """Count the queue pairs of a rank's device by their state: ``RC RTS``."""
-        found = devices.queue_pairs(rank.device, rank.host.namespace)
+        found = rxe_devices.queue_pairs(rank.device, rank.host.namespace)
         return dict(sorted(Counter(f"{pair.kind} {pair.state}" for pair in found).items()))
 
 
@@ -182,7 +182,7 @@ class Job:
     def calls(self, rank: int, operation: str) -> list[Call]:
         """Return the calls of an MPI operation, such as ``Allreduce``, that a rank has made so far: those that are
         among its last 2048 calls."""
-        found = flight.calls(self.directory, self.ranks[rank], self.lab.zero_ns)
+        found = recorder.calls(self.directory, self.ranks[rank], self.lab.zero_ns)
         return [call for call in found if call.operation == operation]
 
     def reaches(self, operation: str, count: int, within: float) -> bool:
@@ -264,7 +264,7 @@ class Job:
         while self._links:
             self._links.pop().unlink(missing_ok=True)
         self._kill(self._processes_left)
-        flight.write(self.directory, self.ranks, self.lab.zero_ns)
+        recorder.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _end_on(self, host: Host) -> None:
         """End the ranks of a host or pod that is taken down: its devices cannot go before their queue pairs."""
@@ -272,7 +272,6 @@ class Job:
         self._kill(lambda: [pid for pid in self._processes_left() if _network_of(pid) == network])
 
     def _kill(self, left: Callable[[], list[str]]) -> None:
-        """Kill processes until there are none."""
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
             raise DeadlineError(f"job {self.name}: a rank still exists {GONE_S:g} s after it was killed")
 
@@ -283,7 +282,6 @@ class Job:
         return not left
 
     def _alive(self) -> set[int]:
-        """Return the numbers of the ranks that have a process."""
         found = set()
         for pid in self._processes_left():
             with contextlib.suppress(OSError):
@@ -305,15 +303,15 @@ class Job:
         statuses = [process.status or 0 for process in self._processes]
         if not any(statuses) and not self._blame(self):  # mpirun that lost a daemon ends with 0
             return None
-        said = [(rank, self.output(rank.number)) for rank in self.ranks]
+        outputs = [(rank, self.output(rank.number)) for rank in self.ranks]
         for find in completion_in, unreached_in:
-            for rank, text in said:
+            for rank, text in outputs:
                 if found := find(text):
                     return Failure(rank, *found)
         if blamed := self._blame(self):
             rank, ending = blamed
             return Failure(rank, "", exception_in(self.output(rank.number)) or ending)
-        for rank, text in said:
+        for rank, text in outputs:
             if raised := exception_in(text):
                 return Failure(rank, "", raised)
         last = [line for line in self.launcher_output().splitlines() if line.strip()]
@@ -323,7 +321,6 @@ class Job:
 
 
 def _network_of(pid: str) -> int | None:
-    """Return the inode of a process's network namespace; None if the process is gone."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:

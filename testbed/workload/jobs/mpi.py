@@ -14,9 +14,9 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.kernel import netns, own_devices
 from testbed.lab import Host, Lab
+from testbed.workload.jobs.fork_server import SHIM, build_shim
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Place, Rank, each, management, place
-from testbed.workload.jobs.ranks import SHIM, build_shim
 
 ROOT = [f"{part}_ALLOW_RUN_AS_ROOT{end}=1" for part in ("OMPI", "PRTE") for end in ("", "_CONFIRM")]
 SHARED_MEMORY = {"UCX_TLS": "rc_verbs,ud_verbs,self,sm"}
@@ -134,14 +134,14 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     if fatal := FATAL.search(job.launcher_output()):
         return job.ranks[int(fatal["rank"])], fatal["error"]
     output = job.launcher_output()
-    found = [(said.start(), end, said) for end, words in ENDED.items() if (said := re.search(words, output))]
+    found = [(match.start(), end, match) for end, words in ENDED.items() if (match := re.search(words, output))]
     if not found and (lost := LOST.search(output)):
         ended = (rank for rank in job.ranks if rank.host.name == lost["host"])
         return next(((rank, "its host or pod has ended") for rank in ended), None)
     if not found:
         return None
-    _, end, said = min(found)
-    return job.ranks[int(said["rank"])], end.format_map(said.groupdict())
+    _, end, match = min(found)
+    return job.ranks[int(match["rank"])], end.format_map(match.groupdict())
 
 
 def write_settings(job: Job, rank: Rank) -> None:

@@ -1,4 +1,4 @@
-"""The program that a launcher starts as a rank: it passes all it has to the process in ranks.py, and ends as the rank.
+"""The program that a launcher starts as a rank: it passes all it has to fork_server.py's process, and ends as the rank.
 
 It runs as ``python3 -I -S stub.py PROGRAM ARGUMENT…`` and imports next to nothing, to begin at once.
 """

@@ -56,9 +56,9 @@ def torchrun(
 def blame(job: Job, ranks_per_host: int) -> tuple[Rank, str] | None:
     """Return the rank whose agent was the first to detect its failure; the others fail because they lose it."""
     found = [
-        (said["time"], node * ranks_per_host + int(said["local"]), int(said["code"]))
+        (match["time"], node * ranks_per_host + int(match["local"]), int(match["code"]))
         for node in range(len(job.ranks) // ranks_per_host)
-        for said in ENDED.finditer(job.log(agent(node)))
+        for match in ENDED.finditer(job.log(agent(node)))
     ]
     if not found:
         return None

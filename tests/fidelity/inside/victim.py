@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from testbed.workload import Attributes, connect_pair, open_endpoint
-from testbed.workload.streams import Stream
+from testbed.workload.write_streams import Stream
 
 RATE = 20_000_000
 START_S = 0.8

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from testbed.executor import Context
-from testbed.executor.bench import ipam, pods
+from testbed.executor import Context, benchmarks
 from testbed.protocol.requests import IpamBench, PodsBench
 
 
@@ -13,7 +12,7 @@ def context(directory: Path) -> Context:
 
 def test_both_plugins_serve_as_many_pods_as_there_are_addresses_twice(tmp_path: Path) -> None:
     asked = IpamBench(ipam=["host-local", "ippool"], apps=2, replicas=4, nodes=2, spare=[0], at_once=4)
-    rows = ipam.run(asked, context(tmp_path))
+    rows = benchmarks.measure_pods(asked, context(tmp_path))
     assert [(row["ipam"], row["pods"], row["addresses"]) for row in rows] == [("host-local", 8, 8), ("ippool", 8, 8)]
     for row in rows:
         assert (row["conflicts"], row["waste"], row["leaks"]) == (0, 0, 0)
@@ -22,11 +21,11 @@ def test_both_plugins_serve_as_many_pods_as_there_are_addresses_twice(tmp_path: 
 
 def test_pods_without_an_address_are_waste(tmp_path: Path) -> None:
     asked = IpamBench(ipam=["ippool"], apps=1, replicas=4, nodes=2, spare=[-1], at_once=4)
-    (row,) = ipam.run(asked, context(tmp_path))
+    (row,) = benchmarks.measure_pods(asked, context(tmp_path))
     assert (row["waste"], row["conflicts"], row["leaks"]) == (2, 0, 0)  # of each wave one
 
 
 def test_pods_with_rdma_devices_are_there_at_the_same_time_and_work(tmp_path: Path) -> None:
-    row = pods.run(PodsBench(pods=5, nodes=3, at_once=5), context(tmp_path))
+    row = benchmarks.measure_pods(PodsBench(pods=5, nodes=3, at_once=5), context(tmp_path))
     assert (row["writes"], row["failed"]) == (3, 0)  # two pairs, and the last one with the first
     assert 0 < row["pod_mb"] < row["memory_mb"]

@@ -8,7 +8,7 @@ import pytest
 from networks import ROUTED, calls, failed, ipam, macvlan, network, write_plugin
 
 from testbed import Caller, PodRequest, kubelet
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError, TestbedError
 
 pytestmark = pytest.mark.usefixtures("plugins")

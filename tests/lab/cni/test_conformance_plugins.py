@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from networks import FAILS, ROUTED, calls, failed, ipam, ippool, macvlan, make_pod, network, recorder
 
-from testbed.cni.runtime import libcni, plugin
-from testbed.cni.runtime.plugin import CniError, Limit, Place
+from testbed.cni.runtime import libcni, plugin_call
+from testbed.cni.runtime.plugin_call import CniError, Limit, Place
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
 
@@ -41,7 +41,7 @@ class Direct:
         self.node.defer(self._isolated.close)
         self._place = Place(self._isolated, directory / "log")
         path = libcni.search_path()
-        self._find = lambda kind: plugin.find(kind, path, "test")
+        self._find = lambda kind: plugin_call.find(kind, path, "test")
         self.variables = {
             "CNI_CONTAINERID": "c0ffee",
             "CNI_NETNS": str(netns.path(self.pod.namespace)),
@@ -62,7 +62,7 @@ class Direct:
         own = {**PLUGINS.get(kind, {}), "ipam": ippool(10) if kind == "ippool" else ipam(10)}
         stdin = {"cniVersion": version, "name": "net", "type": kind, **(own if config is None else config)}
         given = {**self.variables, "CNI_COMMAND": command, **variables}
-        job = plugin.call(self._find(kind), given, stdin, self._place, Limit(), "test")
+        job = plugin_call.call(self._find(kind), given, stdin, self._place, Limit(), "test")
         return self.lab.scheduler.run(job)
 
     def interfaces(self):

@@ -11,7 +11,7 @@ import pytest
 from networks import FAILS, ROUTED, bridge, calls, failed, ipam, macvlan, make_pod, network, recorder, under_way
 
 from testbed import Caller
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError
 from testbed.kernel import netns
 

@@ -9,11 +9,11 @@ import pytest
 from networks import ipam, ippool, network
 
 from testbed import Caller, Lab
-from testbed.cni.ipam.store import Store
+from testbed.cni.ipam.address_store import Store
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.coordinator import call
 from testbed.cni.plugins.coordinator.detection import CONFLICT, UNREACHABLE, probe
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.kernel import netns
 from testbed.workload.verbs import connect_pair, open_endpoint
 

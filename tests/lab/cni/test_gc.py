@@ -3,7 +3,7 @@
 import pytest
 from networks import ROUTED, calls, ipam, macvlan, network, recorder, under_way
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 
 pytestmark = pytest.mark.fresh
 
@@ -121,8 +121,11 @@ def test_gc_waits_for_the_add_that_it_interrupts(lab, log):
     pod = lab.pods.create(node, "web", [slow])
 
     assert [(call.command, call.stdin["number"]) for call in calls(lab, "node1")] == [
-        ("ADD", 1), ("ADD", 2), ("GC", 1), ("GC", 2),
-    ]  # fmt: skip
+        ("ADD", 1),
+        ("ADD", 2),
+        ("GC", 1),
+        ("GC", 2),
+    ]
     assert not not_alone(lab)
     added, *_, collected = calls(lab, "node1")
     container = added.environment["CNI_CONTAINERID"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from networks import ippool, network
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 pytestmark = [pytest.mark.topology("trunk.clab.yml"), pytest.mark.fresh]

@@ -6,7 +6,7 @@ import time
 import pytest
 from networks import bridge
 
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError
 from testbed.lab.pods import Caller, UnschedulableError
 from testbed.workload import connected

@@ -11,9 +11,9 @@ import pytest
 from networks import FLAT, ROUTED, bridge, failed, ipam, ippool, macvlan, network
 
 from testbed import Lab, Topology
-from testbed.cni.ipam.store import Store
-from testbed.cni.runtime.plugin import CniError
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.ipam.address_store import Store
+from testbed.cni.runtime.plugin_call import CniError
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 

@@ -7,7 +7,7 @@ import pytest
 from networks import FLAT, ROUTED, bridge, ipam, macvlan, network
 
 from testbed import Lab, Topology
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import InputError, TestbedError
 from testbed.faults import Injection, StrictRpFilter
 from testbed.kernel import rdma

@@ -11,7 +11,7 @@ import pytest
 from networks import ROUTED, bridge, ipam, macvlan, network, write_plugin
 
 from testbed import Lab
-from testbed.cni.runtime.plugin import CniError
+from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError, TestbedError
 from testbed.lab.leaks import inventory
 
@@ -58,9 +58,13 @@ def test_the_networks_before_are_taken_away_last_one_first(lab, log):
     refused(lab, bridge(), macvlan(ipam(10)), network({"type": "host-device", "device": "none"}, name="third"))
     commands = [(event["data"]["command"], event["data"]["network"]) for event in log.find("cni")]
     assert commands == [
-        ("ADD", "metadata"), ("ADD", "rdma"), ("ADD", "third"),
-        ("DEL", "third"), ("DEL", "rdma"), ("DEL", "metadata"),
-    ]  # fmt: skip
+        ("ADD", "metadata"),
+        ("ADD", "rdma"),
+        ("ADD", "third"),
+        ("DEL", "third"),
+        ("DEL", "rdma"),
+        ("DEL", "metadata"),
+    ]
     (failed,) = [event for event in log.find("cni", command="ADD") if "error" in event["data"]]
     assert (
         failed["text"].startswith('ADD third on eth0 by host-device fails: pod web: plugin type="host-device"') is False
@@ -126,7 +130,7 @@ def test_a_version_that_nobody_speaks(lab):
 
 def test_malformed_json_is_told_with_its_place(tmp_path, log, request):
     from testbed import Topology
-    from testbed.cni.runtime.pods import PodNetworks
+    from testbed.cni.runtime.pod_networks import PodNetworks
 
     (tmp_path / "bad.conflist").write_text('{"cniVersion": "1.0.0",\n "name": "rdma"\n "plugins": []}')
     topology = Topology.load(request.path.parent / ROUTED)
@@ -161,11 +165,11 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
         ("kill -SEGV $$", "it ended with signal 11 and no error object (code 6)", ""),
         ("echo oops; exit 1", "it ended with status 1 and, instead of an error object: 'oops\\n' (code 6)", ""),
         ("echo '{}'; exit 1", "it ended with status 1 and, instead of an error object: '{}\\n' (code 6)", ""),
-        ("echo '{\"code\": 7, \"msg\": \"bad\", \"details\": \"very\"}'; exit 1", "bad (code 7): very", ""),
-        ("echo '{\"cniVersion\": \"9.0\"}'", f"its result has version 9.0; supported: {RESULTS} (code 1)", ""),
+        ('echo \'{"code": 7, "msg": "bad", "details": "very"}\'; exit 1', "bad (code 7): very", ""),
+        ('echo \'{"cniVersion": "9.0"}\'', f"its result has version 9.0; supported: {RESULTS} (code 1)", ""),
         ("echo '{\"ips\": 5}'", "its result is malformed (code 6)", ""),
     ],
-)  # fmt: skip
+)
 @pytest.mark.topology(ROUTED)
 def test_a_plugin_that_does_not_obey_the_contract(lab, broken, add, message, hint):
     broken(add)

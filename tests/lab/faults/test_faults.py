@@ -4,7 +4,7 @@ import pytest
 
 from testbed.faults import BackgroundFlow, Injection, LinkDown, injected, unfinished
 from testbed.lab import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.topology.fabrics import leaf_spine
 
 MBIT = 1_000_000

@@ -173,8 +173,22 @@ def test_a_class_is_known_by_its_tag(lab: Lab) -> None:
     """Hosts with a VLAN device of their own, which puts the priority of a socket into the tag."""
     for number, name in enumerate(("a", "c"), 1):
         host = lab[name]
-        host.run("ip", "link", "add", "link", "eth1", "name", "tagged", "type", "vlan", "id", "10", "egress-qos-map",
-                 "0:0", "6:4")  # fmt: skip
+        host.run(
+            "ip",
+            "link",
+            "add",
+            "link",
+            "eth1",
+            "name",
+            "tagged",
+            "type",
+            "vlan",
+            "id",
+            "10",
+            "egress-qos-map",
+            "0:0",
+            "6:4",
+        )
         host.run("ip", "address", "add", f"10.0.10.{100 + number}/24", "dev", "tagged")
         host.run("ip", "link", "set", "tagged", "up")
     ping = "ping", "-q", "-c", "200", "-i", "0.002", "-s", "1000", "-W", "2"

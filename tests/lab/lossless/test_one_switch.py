@@ -13,7 +13,7 @@ from testbed.faults.fault import Fault, injected
 from testbed.lab import Lab
 from testbed.lab.port import pause_frame
 from testbed.records.counter_names import find
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import counters
 from testbed.workload.attributes import Attributes
 

@@ -8,7 +8,7 @@ import pytest
 from testbed.errors import UnsupportedError
 from testbed.kernel.lossless import ports
 from testbed.lab import Lab
-from testbed.lab.lossless import LOG
+from testbed.lab.lossless_network import LOG
 
 FILE = """
 name: refused

@@ -16,7 +16,7 @@ from testbed.workload import (
     Training,
     bandwidth_table,
     perftest,
-)  # fmt: skip
+)
 from testbed.workload.collectives.algorithms import Shape, Step, ring_allreduce
 
 FOUR = single(hosts=4).topology()

@@ -4,7 +4,7 @@ import pytest
 from conftest import Wire
 
 from testbed.errors import InputError
-from testbed.kernel.devices import counters, counters_of
+from testbed.kernel.rxe_devices import counters, counters_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair
 

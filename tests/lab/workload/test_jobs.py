@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError
-from testbed.kernel.devices import counters
+from testbed.kernel.rxe_devices import counters
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.jobs.mpi import mpirun
 from testbed.workload.jobs.placement import place

@@ -29,12 +29,14 @@ SHAPES = [(Parallel(tensor=2, pipeline=2, data=2, expert=2), 1), (Parallel(tenso
     ("parallel", "ranks_per_host"),
     [
         pytest.param(
-            parallel, each, id=f"{parallel.ranks}-ranks",
+            parallel,
+            each,
+            id=f"{parallel.ranks}-ranks",
             marks=pytest.mark.topology(single(parallel.ranks // each, management=True).topology()),
         )
         for parallel, each in SHAPES
     ],
-)  # fmt: skip
+)
 def test_groups_train_what_one_process_trains_and_the_other_pairs_are_silent(lab, parallel, ranks_per_host):
     hosts = [lab.host(f"host{number + 1}") for number in range(parallel.ranks // ranks_per_host)]
     captures = {host: host["eth1"].peer.capture("udp port 4791") for host in hosts}

@@ -10,7 +10,7 @@ from conftest import Host, Wire
 
 from testbed.errors import DeadlineError, InputError, UnsupportedError
 from testbed.kernel import netns
-from testbed.kernel.devices import counters
+from testbed.kernel.rxe_devices import counters
 from testbed.nic import HardwareNics
 from testbed.workload.tools import EVENTS, MANAGEMENT, Result, Side, perftest, rping
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed import Lab
-from testbed.cni.ipam.store import Store
+from testbed.cni.ipam.address_store import Store
 from testbed.errors import TestbedError
 from testbed.lab.leaks import inventory
 

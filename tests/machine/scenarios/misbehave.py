@@ -10,9 +10,20 @@ from pathlib import Path
 from testbed import Scenario, Variant
 
 WAYS = (
-    "fine", "raises", "exits", "asks", "debugs", "sleeps", "spins", "forks", "crashes", "panics", "fills-the-disk",
-    "observes-nothing", "has-no-data",
-)  # fmt: skip
+    "fine",
+    "raises",
+    "exits",
+    "asks",
+    "debugs",
+    "sleeps",
+    "spins",
+    "forks",
+    "crashes",
+    "panics",
+    "fills-the-disk",
+    "observes-nothing",
+    "has-no-data",
+)
 
 
 class Misbehave(Scenario):

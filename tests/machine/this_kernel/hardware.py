@@ -19,7 +19,7 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 from test_this_kernel import Run, _the_users_vm, _this_kernel_is_as_before, left, state, until  # noqa: F401 - fixtures
 
 from testbed.errors import TestbedError
-from testbed.kernel import hardware, netns, sysctl
+from testbed.kernel import borrowed_nics, netns, sysctl
 from testbed.kernel.rdma import Rdma
 
 CABLES = {"nic0": "port0", "nic1": "port1"}
@@ -61,7 +61,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         with Rdma() as system:
             system.add(DEVICES[nic], nic)
     ip("link", "set", "nic0", "up", "mtu", "4000", "alias", "rack 7, left")
-    move, give_back = Rdma.move, hardware.give_back
+    move, give_back = Rdma.move, borrowed_nics.give_back
 
     def move_what_stayed(self: Rdma, device: str, namespace: Path | str) -> None:
         if netns.RUN in Path(namespace).parents:  # where its interface is already
@@ -70,14 +70,14 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         move(self, device, namespace)
         names.append(device)
 
-    def give_back_with_device(run: hardware.Run, name: str) -> None:
+    def give_back_with_device(run: borrowed_nics.Run, name: str) -> None:
         give_back(run, name)
         with Rdma() as system:
             if name in DEVICES:
                 make_again(system, DEVICES[name], name)
 
     monkeypatch.setattr(Rdma, "move", move_what_stayed)
-    monkeypatch.setattr(hardware, "give_back", give_back_with_device)
+    monkeypatch.setattr(borrowed_nics, "give_back", give_back_with_device)
     before = looks()
     yield names
     assert looks() == before

@@ -18,7 +18,7 @@ import pytest
 from testbed import executor
 from testbed.executor import Context
 from testbed.executor.leftovers import SETTINGS, collect
-from testbed.kernel import devices, netns, ownership, rdma, sysctl
+from testbed.kernel import netns, ownership, rdma, rxe_devices, sysctl
 from testbed.kernel.rdma import Rdma
 from testbed.lab.leaks import inventory
 from testbed.nic import connections
@@ -28,8 +28,10 @@ from testbed.protocol.requests import Collect, Variant
 HERE = Path.cwd()
 COMMAND = (sys.executable, "-P", "-m", "testbed")
 ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": f"{HERE / 'installed'}:{HERE / 'packages'}", "XDG_CACHE_HOME": str(HERE / "cache"),
-}  # fmt: skip
+    **os.environ,
+    "PYTHONPATH": f"{HERE / 'installed'}:{HERE / 'packages'}",
+    "XDG_CACHE_HOME": str(HERE / "cache"),
+}
 COMMAND_LINE = ("run", "lab", "--machine", "local")
 UP_S = 300.0
 FOREIGN = "mine-b2"
@@ -164,14 +166,14 @@ def make_foreign() -> subprocess.Popen[bytes]:
         subprocess.run(["ip", "link", "set", "lo", "alias", "testbed running"], check=True)
         subprocess.run(["ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth2"], check=True)
         program = subprocess.Popen(["sleep", "400000"], env={**os.environ, "TESTBED": ownership.runs()[0].name})
-    devices.add(FOREIGN, "eth1", "b2-eth1")
+    rxe_devices.add(FOREIGN, "eth1", "b2-eth1")
     return program
 
 
 def remove_foreign(program: subprocess.Popen[bytes]) -> None:
     program.kill()
     program.wait()
-    devices.delete(FOREIGN, ["b2-eth1"])
+    rxe_devices.delete(FOREIGN, ["b2-eth1"])
     netns.delete(FOREIGN)
     subprocess.run(["ip", "link", "del", "mine-a-eth1"], check=True)
 

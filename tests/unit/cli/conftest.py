@@ -71,10 +71,20 @@ def tiny(tmp_path: Path) -> Path:
 @pytest.fixture
 def good() -> VariantResult:
     return VariantResult(
-        name="good", expected="healthy", observed="healthy", trace="ab" * 32, virtual_s=1503.25, wall_s=2.5,
-        evidence={"completion": "SUCCESS"}, failures=[], variant="good", settings={},
-        parameters=None, topology=None, epoch=None,
-    )  # fmt: skip
+        name="good",
+        expected="healthy",
+        observed="healthy",
+        trace="ab" * 32,
+        virtual_s=1503.25,
+        wall_s=2.5,
+        evidence={"completion": "SUCCESS"},
+        failures=[],
+        variant="good",
+        settings={},
+        parameters=None,
+        topology=None,
+        epoch=None,
+    )
 
 
 @pytest.fixture
@@ -83,9 +93,16 @@ def bad(good: VariantResult) -> VariantResult:
     failures = ["users saw fault where healthy was expected", "the first line\nand the second"]
     evidence = {"completion": "RETRY_EXC_ERR", "switch_arp": "pod A's MAC", "frames_to_dead_mac": "16 on e2"}
     return replace(
-        good, name="bad", observed="fault", trace="cd" * 32, virtual_s=0.085, wall_s=1.0, evidence=evidence,
-        failures=failures, variant="bad",
-    )  # fmt: skip
+        good,
+        name="bad",
+        observed="fault",
+        trace="cd" * 32,
+        virtual_s=0.085,
+        wall_s=1.0,
+        evidence=evidence,
+        failures=failures,
+        variant="bad",
+    )
 
 
 @pytest.fixture

@@ -10,24 +10,41 @@ from rich.console import Console
 
 from testbed.cli import bench, options
 from testbed.cli.main import invoke
-from testbed.machine import benches
 from testbed.protocol import IpamRow, PodsRow
 from testbed.protocol.requests import IpamBench, PodsBench
 
 
 def row(ipam: str, addresses: int = 1000, **other: Any) -> IpamRow:
     found: IpamRow = {
-        "ipam": ipam, "pods": 1000, "addresses": addresses, "create_s": 203.4, "recreate_s": 260.25, "delete_s": 41.5,
-        "add_p50_ms": 2031.24, "add_p99_ms": 2312.0, "ipam_p50_ms": 10.04, "ipam_p99_ms": 12.0, "conflicts": 0,
-        "waste": 0, "leaks": 0,
-    }  # fmt: skip
+        "ipam": ipam,
+        "pods": 1000,
+        "addresses": addresses,
+        "create_s": 203.4,
+        "recreate_s": 260.25,
+        "delete_s": 41.5,
+        "add_p50_ms": 2031.24,
+        "add_p99_ms": 2312.0,
+        "ipam_p50_ms": 10.04,
+        "ipam_p99_ms": 12.0,
+        "conflicts": 0,
+        "waste": 0,
+        "leaks": 0,
+    }
     return {**found, **other}  # type: ignore[typeddict-item]
 
 
 PODS: PodsRow = {
-    "pods": 1000, "nodes": 10, "create_s": 250.0, "delete_s": 60.0, "add_p50_ms": 2100.0, "add_p99_ms": 2500.5,
-    "memory_mb": 2601.4, "pod_mb": 2.414, "writes": 9, "failed": 0,
-}  # fmt: skip
+    "pods": 1000,
+    "nodes": 10,
+    "create_s": 250.0,
+    "delete_s": 60.0,
+    "add_p50_ms": 2100.0,
+    "add_p99_ms": 2500.5,
+    "memory_mb": 2601.4,
+    "pod_mb": 2.414,
+    "writes": 9,
+    "failed": 0,
+}
 
 
 @pytest.fixture
@@ -41,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(options, "choose", lambda *_: None)
-    monkeypatch.setattr(benches, "measure", measure)
+    monkeypatch.setattr(bench, "measure", measure)
     return found
 
 

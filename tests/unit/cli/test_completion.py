@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli import completing
+from testbed.cli import completion_values
 from testbed.cli.completion import SHELLS, VARIABLE
 from testbed.cli.main import cli, invoke
 from testbed.machine.live.labs import Lab, root
@@ -112,7 +112,7 @@ def test_a_lab_without_its_files_completes_nothing(complete: Complete, lab: Lab)
 
 
 def test_links_have_the_qualities_of_topology_files() -> None:
-    assert sorted(completing.QUALITY) == sorted(QUALITY_KEYS)
+    assert sorted(completion_values.QUALITY) == sorted(QUALITY_KEYS)
 
 
 # Shells

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.cli import catalogue, console, summary
+from testbed.cli import console, scenario_list, summary
 from testbed.cli.console import RunConsole
 from testbed.cli.main import invoke
 from testbed.cli.progress import PlainConsole, phase_lines, terminal
@@ -299,7 +299,7 @@ class Hostile(Scenario):
 
 def test_a_table_in_a_docstring_keeps_its_lines() -> None:
     log = Log()
-    catalogue.paragraphs(log_console(log), "Words\nto fill.\n\n    a  b\n    1  2\n\nMore.")
+    scenario_list.paragraphs(log_console(log), "Words\nto fill.\n\n    a  b\n    1  2\n\nMore.")
     assert log.text() == "Words to fill.\n\n    a  b\n    1  2\n\nMore.\n\n"
 
 

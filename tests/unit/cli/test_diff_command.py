@@ -79,9 +79,14 @@ def test_measured_time_is_time(keep: Keep, diff) -> None:
         text = f"RDMA_WRITE ends with {status} after {seconds * 1e3:.1f} ms"
         return [event(0, "completion", "a", text, status=status, elapsed_s=seconds), *steps("x", "y")]
 
-    slow, fast, dead = (keep(f"{name}/a", events) for name, events in (
-        ("slow", completion(0.2)), ("fast", completion(0.1)), ("dead", completion(0.1, "RETRY_EXC_ERR")),
-    ))  # fmt: skip
+    slow, fast, dead = (
+        keep(f"{name}/a", events)
+        for name, events in (
+            ("slow", completion(0.2)),
+            ("fast", completion(0.1)),
+            ("dead", completion(0.1, "RETRY_EXC_ERR")),
+        )
+    )
     assert diff(slow, fast)[1]["variants"][0]["times_only"]
     assert not diff(fast, dead)[1]["variants"][0]["times_only"]
     assert diff(slow, fast)[0] == 1
@@ -91,9 +96,14 @@ def test_what_an_add_took_is_time_and_its_text_is_not(keep: Keep, diff) -> None:
     def add(seconds: float, text: str) -> list[Event]:
         return [event(0, "cni", "a", text, command="ADD", took_s=seconds), *steps("x", "y")]
 
-    slow, fast, other = (keep(f"{name}/a", add(seconds, text)) for name, seconds, text in (
-        ("slow", 0.2, "ADD rdma by macvlan"), ("fast", 0.1, "ADD rdma by macvlan"), ("bridge", 0.1, "ADD rdma by ptp"),
-    ))  # fmt: skip
+    slow, fast, other = (
+        keep(f"{name}/a", add(seconds, text))
+        for name, seconds, text in (
+            ("slow", 0.2, "ADD rdma by macvlan"),
+            ("fast", 0.1, "ADD rdma by macvlan"),
+            ("bridge", 0.1, "ADD rdma by ptp"),
+        )
+    )
     assert diff(slow, fast)[1]["variants"][0]["times_only"]
     assert not diff(fast, other)[1]["variants"][0]["times_only"]
 
@@ -185,9 +195,14 @@ def test_what_differs_in_the_data_alone_is_named(keep: Keep, capsys: pytest.Capt
     ],
 )
 def test_bad_input_is_2_with_what_there_is(
-    keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    arguments: list[str], message: str, hint: str,
-) -> None:  # fmt: skip
+    keep: Keep,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+    hint: str,
+) -> None:
     for place in "1/a", "2/as-is", "2/garp", "3/a", "3/b", "base/latest":
         keep(place, steps("x"))
     (tmp_path / "base" / "latest" / "events.jsonl").rename(tmp_path / "base" / "other.txt")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from testbed.cli.catalogue import columns
 from testbed.cli.main import invoke
 from testbed.cli.progress import error_console, output_console
+from testbed.cli.scenario_list import columns
 from testbed.machine.record import VariantResult
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\rx\u202egnp\u2066\x9b31m\x85\u200f\x08"
@@ -108,9 +108,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["topology", "check", "--json", f"lab-{HOSTILE}.yml"], 0),
         (["topology", "check", HOSTILE], 2),
         (["topology", "check", f"no-{HOSTILE}"], 2),
-        *((["topology", "check", f"{name}.yml"], 2) for name in (
-            "name", "node", "key", "profile", "fault", "parameter", "exec", "alias", "raw",
-        )),
+        *(
+            (["topology", "check", f"{name}.yml"], 2)
+            for name in ("name", "node", "key", "profile", "fault", "parameter", "exec", "alias", "raw")
+        ),
         (["topology", "check", "--mininet", f"{HOSTILE}/pair.py"], 0),
         (["topology", "from-mininet", f"{HOSTILE}/pair.py"], 0),
         (["topology", "from-mininet", f"pair.py:{HOSTILE}"], 2),
@@ -129,7 +130,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["image", "export", f"no-{HOSTILE}/x"], 2),
     ],
     ids=lambda value: ascii(value)[:60],
-)  # fmt: skip
+)
 def test_nothing_that_a_terminal_would_obey_arrives(
     words: list[str], status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,8 +87,12 @@ SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(TOP)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("module", ["click", "testbed.cli.main", "testbed.errors", "asyncio"])

@@ -86,9 +86,7 @@ def test_a_place_where_nothing_can_be_written_is_2_before_a_machine_is_asked_for
 
 
 def ended(test: str, outcome: str, text: str = "", directory: str = "") -> Ended:
-    return {
-        "test": test, "outcome": outcome, "virtual_s": 1.5, "directory": directory, "text": text, "wall_s": 0.25
-    }  # fmt: skip
+    return {"test": test, "outcome": outcome, "virtual_s": 1.5, "directory": directory, "text": text, "wall_s": 0.25}
 
 
 @pytest.fixture

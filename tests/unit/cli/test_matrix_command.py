@@ -13,7 +13,7 @@ from testbed.cli.main import invoke
 from testbed.cli.sweep import matrix
 from testbed.machine.record import VariantResult
 from testbed.protocol import Event
-from testbed.records.events import read
+from testbed.records.event_reader import read
 
 REQUEST = {"opcode": "RDMA_WRITE", "elapsed_s": 0.5, "error": "ETIMEDOUT"}
 
@@ -98,9 +98,12 @@ def test_a_matrix_has_a_row_for_each_value(
 
 
 def test_a_wide_terminal_has_the_evidence_in_the_table(
-    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
+    ends_like: Callable[..., None],
+    good: VariantResult,
+    tiny: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     ends_like(good, [])
     assert invoke(["matrix", str(tiny), "--over", "packets=2,30", "--variant", "good"]) == 0

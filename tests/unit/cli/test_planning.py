@@ -7,8 +7,18 @@ from testbed.errors import InputError
 from testbed.protocol import ScenarioInfo
 
 INFO: ScenarioInfo = {
-    "name": "tiny", "title": "", "text": "", "tags": [], "variants": [], "compared": "bad", "limit_s": 1.0,
-    "busy_limit_s": 1.0, "training": False, "notes": [], "packages": [], "images": [],
+    "name": "tiny",
+    "title": "",
+    "text": "",
+    "tags": [],
+    "variants": [],
+    "compared": "bad",
+    "limit_s": 1.0,
+    "busy_limit_s": 1.0,
+    "training": False,
+    "notes": [],
+    "packages": [],
+    "images": [],
     "parameters": {
         "properties": {
             "profile": {"type": "string", "enum": ["sonic", "cisco-ios"]},
@@ -16,7 +26,7 @@ INFO: ScenarioInfo = {
             "packets": {"type": "integer", "default": 4},
         }
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -106,20 +106,28 @@ def test_a_session_is_one_of_plain_and_of_lab_tests(user: pytest.Pytester) -> No
     result = run(user, "--junitxml=report.xml", "-rP")
     result.assert_outcomes(**PASSED)
     result.stdout.fnmatch_lines(["*Captured log call*", "WARNING *mine:test_mine.py:* a word"])
-    result.stdout.fnmatch_lines([
-        "E       AssertionError: assert {'a': 2} == {'a': 1}",
-        "tests/test_mine.py:*: AssertionError",
-        "*Captured stdout call*",
-        "value 2",
-        "testbed: text, tests, files and reports of 2 machines: runs/pytest/* to runs/pytest/*",
-    ])  # fmt: skip
+    result.stdout.fnmatch_lines(
+        [
+            "E       AssertionError: assert {'a': 2} == {'a': 1}",
+            "tests/test_mine.py:*: AssertionError",
+            "*Captured stdout call*",
+            "value 2",
+            "testbed: text, tests, files and reports of 2 machines: runs/pytest/* to runs/pytest/*",
+        ]
+    )
     cases = {case.get("name"): case for case in ElementTree.parse(user.path / "report.xml").iter("testcase")}  # noqa: S314
     properties = {one.get("name"): one.get("value") for one in cases["test_values[1]"].iter("property")}
     assert properties.keys() == {"mine", "virtual_s"}
     assert list(cases) == [
-        "test_before", "test_values[1]", "test_values[2]", "test_caplog", "test_skipped", "test_known", "test_between",
+        "test_before",
+        "test_values[1]",
+        "test_values[2]",
+        "test_caplog",
+        "test_skipped",
+        "test_known",
+        "test_between",
         "test_last",
-    ]  # fmt: skip
+    ]
     assert cases["test_values[2]"].find("failure") is not None
     assert "torn down" not in result.stdout.str()
 
@@ -166,13 +174,16 @@ def test_a_debugger_is_there_for_other_tests(user: pytest.Pytester) -> None:
 
 
 def test_a_machine_that_ends_early_is_an_error_of_its_test(user: pytest.Pytester) -> None:
-    write(user, """
+    write(
+        user,
+        """
         import os
 
         def test_a(log): ...
         def test_ends_it(log): os._exit(3)
         def test_goes_on(log): ...
-    """)  # fmt: skip
+    """,
+    )
     result = run(user)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*test_ends_it: *3*", "*1 tests had ended: *"])
@@ -198,7 +209,9 @@ def test_a_host_without_machines_is_one_error(user: pytest.Pytester) -> None:
 
 
 def test_a_file_that_fails_inside(user: pytest.Pytester) -> None:
-    write(user, """
+    write(
+        user,
+        """
         import sys
 
         if any("executor" in word for word in sys.orig_argv):
@@ -206,7 +219,8 @@ def test_a_file_that_fails_inside(user: pytest.Pytester) -> None:
 
         def test_a(log): ...
         def test_b(log): ...
-    """)  # fmt: skip
+    """,
+    )
     result = run(user)
     result.assert_outcomes(errors=2)
     result.stdout.fnmatch_lines(["*could not collect this file:", "*No module named 'nothing_of_this_name'"])
@@ -228,7 +242,9 @@ def test_a_fixture_that_nobody_foresaw(user: pytest.Pytester) -> None:
 
 def test_fixtures_of_the_users_own(user: pytest.Pytester) -> None:
     """One that replaces ours needs no machine, one that extends it does."""
-    write(user, """
+    write(
+        user,
+        """
         import sys
         import pytest
 
@@ -245,7 +261,8 @@ def test_fixtures_of_the_users_own(user: pytest.Pytester) -> None:
             def log(self, log): return (log, 1)
 
             def test_it(self, log): assert log[1] == 1 and INSIDE
-    """)  # fmt: skip
+    """,
+    )
     run(user).assert_outcomes(passed=2)
 
 
@@ -256,7 +273,9 @@ def test_files_beside_the_tests(user: pytest.Pytester) -> None:
         (user.path / name).parent.mkdir()
         (user.path / name).write_text(text)
     user.makeini("[pytest]\npythonpath = src\ntestbed_files = data/a.txt\n")
-    write(user, """
+    write(
+        user,
+        """
         import own
         from pathlib import Path
 
@@ -264,7 +283,8 @@ def test_files_beside_the_tests(user: pytest.Pytester) -> None:
             assert own.A == 1
             assert Path("data/a.txt").read_text() == "b"
             assert not Path("other").exists()
-    """)  # fmt: skip
+    """,
+    )
     run(user).assert_outcomes(passed=1)
 
 

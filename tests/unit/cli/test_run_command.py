@@ -12,9 +12,20 @@ from testbed.cli.main import invoke
 from testbed.machine.record import RunResult, VariantResult
 
 RUN_KEYS = {
-    "scenario", "verdict", "seed", "clock", "machine", "image", "trace", "wall_s", "out", "variants",
-    "made_from", "title", "text",
-}  # fmt: skip
+    "scenario",
+    "verdict",
+    "seed",
+    "clock",
+    "machine",
+    "image",
+    "trace",
+    "wall_s",
+    "out",
+    "variants",
+    "made_from",
+    "title",
+    "text",
+}
 VARIANT_KEYS = {"name", "text", "expected", "observed", "trace", "virtual_s", "wall_s", "evidence"}
 
 
@@ -75,9 +86,14 @@ def test_several_scenarios_print_an_array(
     ],
 )
 def test_a_variant_keeps_what_it_sets_itself_unless_the_user_names_it(
-    ends_like: Callable[..., None], good: VariantResult, tiny: Path, capsys: pytest.CaptureFixture[str],
-    variant: list[str], settings: list[dict[str, Any]], said: str,
-) -> None:  # fmt: skip
+    ends_like: Callable[..., None],
+    good: VariantResult,
+    tiny: Path,
+    capsys: pytest.CaptureFixture[str],
+    variant: list[str],
+    settings: list[dict[str, Any]],
+    said: str,
+) -> None:
     ends_like(good)
     assert invoke(["run", str(tiny), "--set", "packets=7", *variant, "--json"]) == 0
     out, err = capsys.readouterr()

@@ -62,9 +62,13 @@ def failing(
             found = fails(request.settings, faults)
             failures = [found if isinstance(found, str) else FAILURE] if found else []
             return replace(
-                good, name=variant_run.label, variant=variant_run.variant["name"], settings={**request.settings},
-                failures=failures, without_faults=[*request.without_faults],
-            )  # fmt: skip
+                good,
+                name=variant_run.label,
+                variant=variant_run.variant["name"],
+                settings={**request.settings},
+                failures=failures,
+                without_faults=[*request.without_faults],
+            )
 
         monkeypatch.setattr(runs, "run_variant", run_variant)
 
@@ -104,9 +108,12 @@ def test_a_run_directory_is_enough(
     found = json.loads(capsys.readouterr().out)
     assert (found["settings"], found["without_faults"]) == ({}, [1, 2, 3, 4])
     assert {part["part"]: part["matters"] for part in found["parts"]} == {
-        "packets=9": False, "fault 2: link-down": False, "fault 3: link-down": False, "fault 4: link-down": False,
+        "packets=9": False,
+        "fault 2: link-down": False,
+        "fault 3: link-down": False,
+        "fault 4: link-down": False,
         "fault 5: link-down": True,
-    }  # fmt: skip
+    }
     assert invoke(shlex.split(found["command"])[1:]) == 1
     assert (Path(found["directory"]) / "report.html").is_file()
 

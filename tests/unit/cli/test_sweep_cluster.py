@@ -25,12 +25,12 @@ from process_ends import ended
 from small_image import make_image
 
 from testbed.cli.main import invoke
-from testbed.cli.sweep import command
-from testbed.cli.sweep.shown import Shown
+from testbed.cli.sweep import sweep_command
+from testbed.cli.sweep.sweep_progress import Shown
 from testbed.errors import InputError
 from testbed.machine import recipe
 from testbed.machine.record import digest
-from testbed.machine.sweeps import cluster, remote, sent, worker
+from testbed.machine.sweeps import dask_cluster, remote, sent, worker
 from testbed.machine.sweeps.sent import HostFile
 
 pytestmark = pytest.mark.long
@@ -86,7 +86,7 @@ def dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Path) -> Iterato
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sent, "code", faked)
     image = make_image(tmp_path / "cache" / "testbed" / "images" / recipe.inputs_key()[:16])
-    monkeypatch.setattr(command, "ensure_image", lambda: image)
+    monkeypatch.setattr(sweep_command, "ensure_image", lambda: image)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
     ) as started:
@@ -130,9 +130,9 @@ def test_a_host_gets_an_image_that_it_lacks_once_and_work_that_it_lost_again(
 ) -> None:
     """The user there has another image of the same version, which stays as it is. A worker that joins while the sweep
     runs lacks the work as one that lost it."""
-    own = command.ensure_image()
+    own = sweep_command.ensure_image()
     sent_one = replace(own, path=Path(shutil.copytree(own.path, tmp_path / "sent")))
-    monkeypatch.setattr(command, "ensure_image", lambda: sent_one)
+    monkeypatch.setattr(sweep_command, "ensure_image", lambda: sent_one)
     shutil.rmtree(own.path)
     other = make_image(own.path, kernel="7.4", root=b"other")
     assert sweep(dask, "--seeds", "1..4") == 0
@@ -181,8 +181,8 @@ def test_no_cluster_is_3_with_what_to_do(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
-    monkeypatch.setattr(command, "ensure_image", lambda: make_image(tmp_path / "image"))
+    monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.5)
+    monkeypatch.setattr(sweep_command, "ensure_image", lambda: make_image(tmp_path / "image"))
     assert invoke(["sweep", "tiny", "--seeds", "1", "--engine", "dask://127.0.0.1:1"]) == 3
     printed = capsys.readouterr().err
     assert "no Dask scheduler answers at dask://127.0.0.1:1\n" in printed
@@ -192,7 +192,7 @@ def test_no_cluster_is_3_with_what_to_do(
 def test_without_dask_the_command_says_what_to_install(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(sweep_command.importlib.util, "find_spec", lambda _: None)
     assert invoke(["sweep", str(tiny), "--seeds", "1", "--engine", "dask://a:1"]) == 3
     assert "pip install 'testbed[dask]'" in capsys.readouterr().err
 
@@ -205,8 +205,8 @@ def test_a_cluster_has_no_jobs(tiny: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize("engine", ["dask", "dask://", "dask://host", "tcp://host:1", "dask://a b:1", "dask://h:x"])
 def test_an_engine_is_an_address(engine: str) -> None:
     with pytest.raises(InputError):
-        cluster.address_of(engine)
-    assert cluster.address_of("dask://host:8786") == "tcp://host:8786"
+        dask_cluster.address_of(engine)
+    assert dask_cluster.address_of("dask://host:8786") == "tcp://host:8786"
 
 
 def test_what_travels_needs_no_testbed() -> None:

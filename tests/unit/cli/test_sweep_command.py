@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import invoke
-from testbed.cli.sweep import command, planning
+from testbed.cli.sweep import planning, sweep_command
 from testbed.errors import MachineError
 from testbed.machine import record, runs, scenarios
 from testbed.machine.record import Identity, VariantResult
 from testbed.machine.runs import VariantRun
-from testbed.machine.sweeps import results
+from testbed.machine.sweeps import result_file
 
 Ran = list[tuple[str, str, int]]
 """The variant, the packets and the seed of each run, in their order."""
@@ -179,7 +179,7 @@ def test_another_kind_of_file_is_refused_and_stays(
 ) -> None:
     Path("mine").write_bytes(contents)
     assert sweep("--seeds", "1", "--results", "mine") == 2
-    assert "mine: is not a result file of a sweep" in capsys.readouterr().err
+    assert "mine: is not a sweep's result file" in capsys.readouterr().err
     assert Path("mine").read_bytes() == contents
 
 
@@ -187,13 +187,13 @@ def test_a_database_of_the_users_is_refused(ran: Ran, capsys: pytest.CaptureFixt
     with closing(sqlite3.connect("mine")) as database:
         database.execute("CREATE TABLE runs (seed)")
     assert sweep("--seeds", "1", "--results", "mine") == 2
-    assert "mine: is not a result file of a sweep" in capsys.readouterr().err
+    assert "mine: is not a sweep's result file" in capsys.readouterr().err
 
 
 def test_two_sweeps_do_not_write_to_one_file(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with results._locked(Path("one.sqlite")):
+    with result_file._locked(Path("one.sqlite")):
         assert sweep("--seeds", "1", "--results", "one.sqlite") == 2
     assert "one.sqlite: another sweep is writing to it" in capsys.readouterr().err
     assert ran == []
@@ -202,14 +202,14 @@ def test_two_sweeps_do_not_write_to_one_file(
 def test_a_full_disk_loses_no_run_that_was_recorded(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begin = results.Results._begin
+    begin = result_file.Results._begin
 
-    def small(self: results.Results, scenario: str) -> None:
+    def small(self: result_file.Results, scenario: str) -> None:
         begin(self, scenario)
         pages = self._database.execute("PRAGMA page_count").fetchone()[0]
         self._database.execute(f"PRAGMA max_page_count = {pages + 2}")
 
-    monkeypatch.setattr(results.Results, "_begin", small)
+    monkeypatch.setattr(result_file.Results, "_begin", small)
     assert sweep("--seeds", "1..200", "--variant", "good", "--jobs", "1") == 3
     printed = capsys.readouterr().err
     assert "runs/tiny/sweep.sqlite: the disk is full\n" in printed
@@ -246,7 +246,7 @@ def test_a_machine_that_fails_is_a_run_without_an_observation(
 
 
 def test_few_run_directories_stay(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "KEPT", 2)
+    monkeypatch.setattr(sweep_command, "KEPT", 2)
     ended = runs.run_variant
 
     async def unexpected(*arguments: Any) -> VariantResult:
@@ -268,7 +268,7 @@ def test_few_run_directories_stay(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> 
         (["--seeds", "1", "--variant", "worse"], "has no variant 'worse'"),
         (["--seeds", "1", "--variant", "bad", "--over", "packets=1,-2"], "packets"),
         (["--seeds", "0..999999"], "a sweep of 2000000 runs is too large"),
-        (["--seeds", "x"], "not a seed or a range of seeds"),
+        (["--seeds", "x"], "not a seed or a range"),
         ([], "--seeds"),
     ],
 )

@@ -66,9 +66,7 @@ def test_check_shows_svis_and_gateways_in_their_columns(capsys: pytest.CaptureFi
     head, _, svi, host = capsys.readouterr().out.splitlines()
     assert svi.startswith("leaf1:vlan10 ")
     place = {name: head.index(name) for name in ("MAC", "address", "gateway", "VLAN", "RDMA device")}
-    assert svi[place["MAC"] : place["gateway"]].split() == [
-        "02:00:01:01:00:00", "10.1.1.1/24,", "2001:db8:1:1::1/64",
-    ]  # fmt: skip
+    assert svi[place["MAC"] : place["gateway"]].split() == ["02:00:01:01:00:00", "10.1.1.1/24,", "2001:db8:1:1::1/64"]
     assert svi[place["VLAN"] :] == "10"
     assert host[place["gateway"] : place["VLAN"]].split() == ["10.1.1.1,", "2001:db8:1:1::1"]
     assert host[place["RDMA device"] :] == "host1-eth1"

@@ -44,9 +44,16 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rank(number: int, **values: Any) -> RankRow:
     found: RankRow = {
-        "rank": number, "host": f"host{number + 1}", "steps": 12, "first_s": 1.5, "median_s": 0.05,
-        "slowest_s": 0.06, "slowest_step": 4, "slowest_at_s": 2.0, "saw": "completed",
-    }  # fmt: skip
+        "rank": number,
+        "host": f"host{number + 1}",
+        "steps": 12,
+        "first_s": 1.5,
+        "median_s": 0.05,
+        "slowest_s": 0.06,
+        "slowest_step": 4,
+        "slowest_at_s": 2.0,
+        "saw": "completed",
+    }
     return {**found, **values}  # type: ignore[typeddict-item]
 
 
@@ -73,10 +80,13 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
             asked.append(variant_run.variant["settings"])
             failures = ["users saw fault where healthy was expected"] if row["failure"] else []
             return replace(
-                good, name=variant_run.label, variant=variant_run.variant["name"],
-                observed="fault" if row["failure"] else "healthy", failures=[*failures, *row["missed"]],
+                good,
+                name=variant_run.label,
+                variant=variant_run.variant["name"],
+                observed="fault" if row["failure"] else "healthy",
+                failures=[*failures, *row["missed"]],
                 settings=variant_run.variant["settings"],
-            )  # fmt: skip
+            )
 
         monkeypatch.setattr(options, "choose", lambda *_: SimpleNamespace(clock="virtual"))
         monkeypatch.setattr(Identity, "of", lambda *_: Identity("vm", "1", "c", "i", "10", "tcg", None, None))
@@ -190,8 +200,11 @@ def test_the_script_s_files_and_the_topology_are_in_the_run(jobs_end: Ends) -> N
     assert invoke(["train", "job/train.py"]) == 0
     copy = Path("runs/train/latest/scenario")
     assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {
-        "scenario.py", ".given/fabric.clab.yml", ".program/train.py", ".program/settings.json",
-    }  # fmt: skip
+        "scenario.py",
+        ".given/fabric.clab.yml",
+        ".program/train.py",
+        ".program/settings.json",
+    }
     source = record.source_of(record.load(Path("runs/train/latest")), Path("runs/train/latest"))
     assert source.program == copy.parent / "scenario/.program/train.py"
 

@@ -20,10 +20,10 @@ from typing import Any
 from kills import Killing
 
 from testbed.cni.agent import VARIABLES, Server
-from testbed.cni.ipam.store import ADDRESSES, Store
+from testbed.cni.ipam.address_store import ADDRESSES, Store
 from testbed.cni.objects import manifests
-from testbed.cni.objects.store import OBJECTS
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import OBJECTS
+from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.plugins.ippool import Ippool
 
 POOLS = [

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.cni.ipam import pool as pools
-from testbed.cni.ipam.store import Holder, Store
+from testbed.cni.ipam.address_store import Holder, Store
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import Store as Objects
 from testbed.errors import TestbedError
 
 POD = Holder("rdma", "c1", "eth0", "default", "web", "node1")
@@ -26,8 +26,8 @@ AGAIN = replace(POD, container="c9")
 """The next container of the pod."""
 POOLS = [["p"], ["six"]]
 ACTS = {
-    "take": lambda store: store.take(AGAIN, POOLS, "round-robin"),
-    "take-fixed": lambda store: store.take(AGAIN, POOLS, "round-robin", fixed=True),
+    "take": lambda store: store.allocate(AGAIN, POOLS, "round-robin"),
+    "take-fixed": lambda store: store.allocate(AGAIN, POOLS, "round-robin", fixed=True),
     "give-back": lambda store: store.give_back(POD),
     "keep": lambda store: store.keep(POD),
     "put": lambda store: fill(store, 3, 9),
@@ -88,7 +88,7 @@ class OfAddresses:
     def prepare(store: Store) -> None:
         fill(store, 1, 4)
         store.put(pools.make("six", "fd00::/64", ["fd00::1-fd00::9"]))
-        store.take(POD, POOLS, "lowest-free")
+        store.allocate(POD, POOLS, "lowest-free")
         fill(store, 2, 4)
 
     @staticmethod
@@ -106,7 +106,7 @@ class OfAddresses:
 def taken(store: Store, pod: Holder, families: list[list[str]]) -> list[str] | str:
     """The addresses that a pod gets, or why it gets none."""
     try:
-        return [str(lease.address) for lease in store.take(pod, families, "round-robin")]
+        return [str(lease.address) for lease in store.allocate(pod, families, "round-robin")]
     except TestbedError as error:
         return str(error)
 

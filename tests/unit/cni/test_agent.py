@@ -25,7 +25,7 @@ NOT_FOR_S = 0.2
 
 
 def kills(command: str, pod: str, directory: Path) -> list[dict[str, Any]]:
-    """The output of `agent_kills.py`: see `kills` of test_store.py."""
+    """The output of `agent_kills.py`: see `kills` of test_address_store.py."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     script = [sys.executable, str(Path(__file__).with_name("agent_kills.py")), command, pod, str(directory)]
     done = subprocess.run(script, stdout=subprocess.PIPE, env=environment, check=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from testbed.cni.plugins import contract, rxe
-from testbed.cni.runtime import libcni, plugin
-from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import CniError, NoAnswerError, NotCallableError
+from testbed.cni.runtime import libcni, plugin_call
+from testbed.cni.runtime.plugin_call import CniError, NoAnswerError, NotCallableError
+from testbed.cni.runtime.result_cache import Cache
 from testbed.cni.spec import conflist, versions
 from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError
@@ -52,7 +52,7 @@ def test_the_six_variables_are_there() -> None:
         "CNI_ARGS": "A=1;B=2",
         "CNI_PATH": "/opt/cni/bin:/usr/lib/cni",
     }
-    assert set(variables) == set(plugin.VARIABLES)
+    assert set(variables) == set(plugin_call.VARIABLES)
 
 
 def test_a_plugin_reads_its_own_part_completed() -> None:
@@ -71,13 +71,13 @@ def test_a_plugin_without_capabilities_gets_no_runtime_config_and_the_result_bef
 
 
 def test_plugins_of_the_user_s_own_come_first(tmp_path: Path) -> None:
-    assert libcni.search_path([tmp_path])[:2] == [tmp_path, plugin.OURS]
+    assert libcni.search_path([tmp_path])[:2] == [tmp_path, plugin_call.OURS]
 
 
 def test_a_plugin_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     with pytest.raises(NotCallableError) as said:
-        plugin.find("mine", [tmp_path], "test")
+        plugin_call.find("mine", [tmp_path], "test")
     assert str(said.value) == f"test: it cannot be executed (code 5)\n  chmod +x {tmp_path.name}/mine"
     assert (said.value.code, said.value.exit_status) == (5, InputError.exit_status)
 
@@ -87,9 +87,9 @@ def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.Monk
     assert libcni.search_path()[1:] == [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
     monkeypatch.setenv("CNI_PATH", f"{tmp_path}:/else")
     assert libcni.search_path()[1:] == [tmp_path, Path("/else")]
-    assert plugin.find("rxe", libcni.search_path(), "test").name == "rxe"
+    assert plugin_call.find("rxe", libcni.search_path(), "test").name == "rxe"
     with pytest.raises(NotCallableError) as said:
-        plugin.find("rxf", libcni.search_path(), "test")
+        plugin_call.find("rxf", libcni.search_path(), "test")
     assert str(said.value).startswith('test: failed to find plugin "rxf" (code 7)\n  Did you mean rxe')
     assert (said.value.code, said.value.exit_status) == (7, InputError.exit_status)
 
@@ -133,7 +133,7 @@ def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:
 
 
 def test_an_error_object_is_told_with_its_code() -> None:
-    error = plugin.refusal(
+    error = plugin_call.refusal(
         1, b'{"cniVersion": "1.0.0", "code": 11, "msg": "try later", "details": "busy"}', "pod web: x"
     )
     assert str(error) == "pod web: x: try later (code 11): busy"
@@ -153,7 +153,7 @@ def test_an_error_object_is_told_with_its_code() -> None:
     ],
 )
 def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: str) -> None:
-    error = plugin.refusal(status, output, "x")
+    error = plugin_call.refusal(status, output, "x")
     assert (error.message, error.code) == (f"x: it ended with {said} (code 6)", 6)
     assert isinstance(error, NoAnswerError)
     error.add_stderr(io.BytesIO(b"its last words"), 0)

@@ -4,10 +4,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
+from testbed.cni.plugins import coordinator
 from testbed.cni.plugins.configuration import own, validated
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator import announcement, call, detection, tuning, veth
-from testbed.cni.plugins.coordinator.configuration import STEPS, Configuration
+from testbed.cni.plugins.coordinator import call, detection, tuning, veth
+from testbed.cni.plugins.coordinator.coordinator_config import STEPS, Configuration
 from testbed.cni.plugins.coordinator.nic import addresses_in
 from testbed.cni.spec.codes import CONFIG
 from testbed.switch import frames, nd
@@ -95,8 +96,8 @@ def test_a_probe_claims_nothing() -> None:
 
 
 def test_an_announcement_is_a_gratuitous_request_or_an_advertisement_that_overrides() -> None:
-    assert frames.parse(announcement.frame(MAC, FOUR)) == Arp(REQUEST, MAC, FOUR, frames.BROADCAST, FOUR)
-    to, packet = nd.parse(announcement.frame(MAC, SIX)) or (None, None)
+    assert frames.parse(coordinator.frame(MAC, FOUR)) == Arp(REQUEST, MAC, FOUR, frames.BROADCAST, FOUR)
+    to, packet = nd.parse(coordinator.frame(MAC, SIX)) or (None, None)
     assert to == nd.ALL_NODES
     assert packet == Nd(REPLY, MAC, SIX, nd.ALL_NODES, solicited=False, override=True, router=False)
 

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from testbed.cni.ipam.store import ADDRESSES
-from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.ipam.address_store import ADDRESSES
+from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import manifests
 from testbed.cni.plugins import contract, ifacer
 from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.coordinator.configuration import Configuration as Coordinator
+from testbed.cni.plugins.coordinator.coordinator_config import Configuration as Coordinator
 from testbed.cni.plugins.ippool import Ippool
 from testbed.cni.runtime import libcni
-from testbed.cni.runtime.cache import Cache
-from testbed.cni.runtime.plugin import CniError, understand
+from testbed.cni.runtime.plugin_call import CniError, understand
+from testbed.cni.runtime.result_cache import Cache
 from testbed.cni.spec import conflist, selection
 from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError

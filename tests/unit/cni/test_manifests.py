@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import Selector
-from testbed.cni.objects.known import KINDS
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.registry import KINDS
 from testbed.errors import InputError
 from testbed.lab.pods import Objects
 

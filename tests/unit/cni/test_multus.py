@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.multus import INJECT, INJECT_RDMA, MultusConfig
 from testbed.errors import InputError
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from testbed.cni.ipam.catalogue import Catalogue
-from testbed.cni.ipam.store import Holder
-from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.ipam.address_store import Holder
+from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.objects import manifests
 from testbed.cni.objects.kinds import IPPool
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import Store as Objects
 from testbed.errors import InputError
 
 
@@ -51,7 +51,7 @@ def test_a_range_moves_between_pools_in_either_direction(cluster):
 def test_a_pool_that_is_deleted_leaves_its_addresses_to_others(cluster):
     cluster.free(pool("a", "10.0.10.1-10.0.10.4"))
     holder = Holder("rdma", "c1", "eth0")
-    cluster.addresses.take(holder, [["a"]], "lowest-free")
+    cluster.addresses.allocate(holder, [["a"]], "lowest-free")
     cluster.objects.delete("SpiderIPPool", "a")
     assert cluster.free() == {}
     assert cluster.free(pool("b", "10.0.10.1-10.0.10.4")) == {"b": 3}

@@ -9,10 +9,10 @@ import pytest
 
 from testbed.cni.ipam import pool as pools
 from testbed.cni.ipam import reclaim
-from testbed.cni.ipam.store import Holder
-from testbed.cni.ipam.store import Store as Addresses
+from testbed.cni.ipam.address_store import Holder
+from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import manifests
-from testbed.cni.objects.store import Store as Objects
+from testbed.cni.objects.object_store import Store as Objects
 
 WEB = Holder("rdma", "c1", "eth0", "ai", "web-0", "node1", "u1")
 
@@ -35,7 +35,7 @@ class Cluster:
         return [f"{one.lease.holder.pod}: {one.reason}" for one in found]
 
     def add(self, holder: Holder = WEB, fixed: bool = False) -> int:
-        (lease,) = self.addresses.take(holder, [["p"]], "lowest-free", fixed=fixed)
+        (lease,) = self.addresses.allocate(holder, [["p"]], "lowest-free", fixed=fixed)
         return lease.address.packed[-1]
 
 

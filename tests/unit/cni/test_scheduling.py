@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.cluster import Cluster
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.runtime import scheduling
 from testbed.cni.runtime.scheduling import Devices
 from testbed.lab.pods import UnschedulableError

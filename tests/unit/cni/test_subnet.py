@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from testbed.cni.ipam.address_store import ADDRESSES, Holder, Store
 from testbed.cni.ipam.candidates import Asking, candidates, named
-from testbed.cni.ipam.store import ADDRESSES, Holder, Store
 from testbed.cni.objects import manifests
 from testbed.cni.objects.autopools import pods, sized
-from testbed.cni.objects.cluster import Cluster
 from testbed.cni.objects.kinds import IPPool
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.subnet import NUMBER, ONE, RECLAIM, SEVERAL, pool_name, ranges, settings
 from testbed.errors import InputError
 
@@ -110,7 +110,7 @@ def test_an_address_that_a_pod_has_stays(cluster, tmp_path):
     (made,) = cluster.list("SpiderIPPool")
     with Store(tmp_path / "cluster" / ADDRESSES) as store:
         store.put(IPPool.model_validate({**made["spec"], "ips": ["10.0.10.6"]}).made(NAME))
-        store.take(Holder("net", "c", "eth0"), [[NAME]], "lowest-free")
+        store.allocate(Holder("net", "c", "eth0"), [[NAME]], "lowest-free")
     cluster.apply(application(replicas=1))
     assert ips(cluster) == {NAME: ["10.0.10.2", "10.0.10.6"]}
     cluster.delete("Deployment", "web")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError
-from testbed.executor.moments import Cut
+from testbed.executor.moment_pauses import Cut
 from testbed.executor.variant import saved
 
 FILE = Path("scenario.py")

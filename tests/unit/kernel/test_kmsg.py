@@ -8,7 +8,7 @@ import pytest
 
 from testbed.executor.variant import KernelWatch
 from testbed.kernel.kmsg import KernelLog
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 Ring = list[bytes | OSError]
 
@@ -112,8 +112,9 @@ def test_lost_records_are_an_event_and_a_line(ring: Ring, watch: tuple[KernelWat
     assert log.losses() == ["the lab: 10 records of the kernel's log were overwritten unread"]
     assert kernel.end(log, tmp_path / "kernel.log") == []
     assert [line for line in (tmp_path / "kernel.log").read_text().splitlines() if "lost" in line] == [
-        "(8 records lost)", "(2 records lost)",
-    ]  # fmt: skip
+        "(8 records lost)",
+        "(2 records lost)",
+    ]
 
 
 def test_a_log_that_cannot_be_kept_is_a_failure_and_no_error(

@@ -108,8 +108,17 @@ def test_a_gate_keeps_those_apart_that_have_to_be_alone_in_the_order_in_which_th
     jobs = [partial(gate.passing, napping(name, 0.01, told), alone=alone) for name, alone in wanted]
     assert steps.run(readable, steps.together(jobs, at_once=5)) == list("abcde")
     assert told == [
-        "a begins", "b begins", "a ends", "b ends", "c begins", "c ends", "d begins", "d ends", "e begins", "e ends",
-    ]  # fmt: skip
+        "a begins",
+        "b begins",
+        "a ends",
+        "b ends",
+        "c begins",
+        "c ends",
+        "d begins",
+        "d ends",
+        "e begins",
+        "e ends",
+    ]
 
 
 def test_a_gate_lets_the_next_one_in_after_an_error_and_after_one_that_gave_up_before_it() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machine.devices import Bundle, Outcome
+from testbed.machine.memory_files import Bundle, Outcome
 
 
 @pytest.fixture(autouse=True)

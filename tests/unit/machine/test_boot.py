@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from testbed import protocol
-from testbed.machine import devices, watch
-from testbed.machine.devices import Bundle, Outcome
+from testbed.machine import memory_files, watch
 from testbed.machine.jobs import Job
+from testbed.machine.memory_files import Bundle, Outcome
 from testbed.protocol import requests
 
-BOOT = Path(devices.__file__).parent / "guest" / "boot.py"
+BOOT = Path(memory_files.__file__).parent / "guest" / "boot.py"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Device:
         return self._map[offset : offset + length]
 
     def write(self, offset: int, data: bytes) -> None:
-        assert offset % devices.BLOCK == len(data) % devices.BLOCK == 0
+        assert offset % memory_files.BLOCK == len(data) % memory_files.BLOCK == 0
         self._map[offset : offset + len(data)] = data
 
 
@@ -81,22 +81,22 @@ def test_a_fork_writes_to_a_device_through_a_buffer_of_its_own(
     """One of the two may be interrupted when its buffer is full and not yet written."""
     monkeypatch.setattr(os, "O_DIRECT", 0)  # not every file system has it
     file = tmp_path / "device"
-    file.write_bytes(bytes(2 * devices.BLOCK))
+    file.write_bytes(bytes(2 * memory_files.BLOCK))
     pmem = boot.Pmem(str(file))
-    pmem.write(0, b"a" * devices.BLOCK)
+    pmem.write(0, b"a" * memory_files.BLOCK)
     if (child := os.fork()) == 0:
-        pmem.write(devices.BLOCK, b"b" * devices.BLOCK)
+        pmem.write(memory_files.BLOCK, b"b" * memory_files.BLOCK)
         os._exit(0)
     os.waitpid(child, 0)
-    assert file.read_bytes() == b"a" * devices.BLOCK + b"b" * devices.BLOCK
-    assert pmem.buffer[: devices.BLOCK] == b"a" * devices.BLOCK
+    assert file.read_bytes() == b"a" * memory_files.BLOCK + b"b" * memory_files.BLOCK
+    assert pmem.buffer[: memory_files.BLOCK] == b"a" * memory_files.BLOCK
     os.close(pmem.fd)
 
 
 def test_both_ends_have_the_same_constants(boot: ModuleType) -> None:
     for name in ("IN_MAGIC", "OUT_MAGIC", "BLOCK", "PROGRESS_END", "PULSE", "FINISHED"):
-        assert getattr(boot, name) == getattr(devices, name), name
-    assert boot.ENTRY.format == devices.ENTRY.format
+        assert getattr(boot, name) == getattr(memory_files, name), name
+    assert boot.ENTRY.format == memory_files.ENTRY.format
     assert boot.MESSAGE_BYTES == protocol.MESSAGE_BYTES
 
 

@@ -14,7 +14,7 @@ import pytest
 from container_images import tar_of
 from small_image import make_image, place_of_this_version
 
-from testbed.machine import build, containers
+from testbed.machine import containers, image_build
 
 SCRIPT = Path(__file__).parents[3] / "containers/build"
 IMAGES = json.loads(SCRIPT.with_name("images.json").read_text())
@@ -46,9 +46,9 @@ def run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("TESTBED_MIRROR", "http://mirror/debian")
-    monkeypatch.setattr(build, "KEYRING", tmp_path / "root.tar")
-    monkeypatch.setattr(build, "OWN_NAMESPACES", ())
-    monkeypatch.setattr(build.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(image_build, "KEYRING", tmp_path / "root.tar")
+    monkeypatch.setattr(image_build, "OWN_NAMESPACES", ())
+    monkeypatch.setattr(image_build.os, "geteuid", lambda: 0)
 
     def call(*words: str, mmdebstrap: str = "") -> int:
         (tmp_path / "bin/mmdebstrap").write_text(MMDEBSTRAP.format(tmp_path, mmdebstrap))
@@ -161,6 +161,6 @@ def test_a_disk_that_fills_up_while_the_archive_is_written_is_one_message(
 def test_without_mmdebstrap_its_package_is_named(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(build.shutil, "which", lambda _: None)
+    monkeypatch.setattr(image_build.shutil, "which", lambda _: None)
     assert run("frr") == 3
     assert "Run: sudo apt-get install --no-install-recommends mmdebstrap" in capsys.readouterr().err

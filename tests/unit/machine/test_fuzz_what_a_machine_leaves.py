@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.cli import catalogue, console, junit, summary, topology
+from testbed.cli import console, junit, scenario_list, summary, topology_command
 from testbed.cli.progress import PlainConsole
 from testbed.cli.sweep import matrix, planning
 from testbed.cli.words import plain_lines
@@ -30,7 +30,7 @@ from testbed.machine.record import Origin, RunResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import EVENTS, Event, Made, VariantInfo, messages, requests
-from testbed.records import contents, events, packets, tables
+from testbed.records import event_reader, merged_captures, run_readme, switch_tables
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
@@ -57,41 +57,80 @@ TEXTS = st.text(max_size=8) | st.sampled_from(["\x1b[2J", "\x9b31m", "\ud800", "
 PROGRESS: list[dict[str, Any]] = [
     {"event": {"t": 1, "kind": "observed", "node": "leaf", "text": "it breaks", "data": {"observed": "fault"}}},
     {"event": {"t": 1, "kind": "evidence", "node": "", "text": "", "data": {"aged_s": 4.0, "completion": "SUCCESS"}}},
-    {"event": {"t": 1, "kind": "completion", "node": "a", "text": "", "data": {
-        "status": "RETRY_EXC_ERR", "elapsed_s": 4.0, "happened_ns": 5}}},
+    {
+        "event": {
+            "t": 1,
+            "kind": "completion",
+            "node": "a",
+            "text": "",
+            "data": {"status": "RETRY_EXC_ERR", "elapsed_s": 4.0, "happened_ns": 5},
+        }
+    },
     {"settled": 5},
-    {"made": {"parameters": {"x": 1}, "topology": {"name": "pair"}, "epoch": {
-        "realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3}}},
+    {
+        "made": {
+            "parameters": {"x": 1},
+            "topology": {"name": "pair"},
+            "epoch": {"realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3},
+        }
+    },
     {"write": "\x1b[31mFAILED"},
     {"running": "test_a.py::test"},
     {"result": {"test": "test_a.py::test", "outcome": "failed", "virtual_s": 1.0, "directory": "", "text": "no"}},
     {"report": {"file": "reports/junitxml/report.xml", "given": "report.xml"}},
-]  # fmt: skip
+]
 """Lines that are right: of a variant, and from "write" on of pytest."""
 INTERFACE = {
-    "node": "a", "kind": "host", "interface": "eth1", "peer": "leaf:e1", "mac": "02:00:00:00:00:01",
-    "address": "10.0.0.1/24", "address6": "", "gateway": "", "gateway6": "", "vlan": 10, "trunk": [20], "routed": False,
+    "node": "a",
+    "kind": "host",
+    "interface": "eth1",
+    "peer": "leaf:e1",
+    "mac": "02:00:00:00:00:01",
+    "address": "10.0.0.1/24",
+    "address6": "",
+    "gateway": "",
+    "gateway6": "",
+    "vlan": 10,
+    "trunk": [20],
+    "routed": False,
     "rdma": None,
-}  # fmt: skip
+}
 NOTE = {"key": "mgmt", "where": "x.yml:1", "text": "has no effect", "lines": [1, 2]}
 PARAMETERS = {"properties": {"x": {"default": 1, "description": "a number", "type": "integer", "enum": [1, 2]}}}
 ANSWERS: dict[str, Any] = {
     "outcome.json": {
-        "observed": "fault", "evidence": {"aged_s": 4.0, "mac": "02:…"}, "failures": ["x"], "trace": "c0ffee",
+        "observed": "fault",
+        "evidence": {"aged_s": 4.0, "mac": "02:…"},
+        "failures": ["x"],
+        "trace": "c0ffee",
         "virtual_s": 14400.5,
     },
     "info.json": {
-        "name": "mine", "title": "Mine", "text": "What happens.", "tags": ["arp"], "parameters": PARAMETERS,
+        "name": "mine",
+        "title": "Mine",
+        "text": "What happens.",
+        "tags": ["arp"],
+        "parameters": PARAMETERS,
         "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}}],
-        "compared": "as-is", "limit_s": 600.0, "busy_limit_s": 300.0, "training": False, "packages": [], "images": [],
+        "compared": "as-is",
+        "limit_s": 600.0,
+        "busy_limit_s": 300.0,
+        "training": False,
+        "packages": [],
+        "images": [],
         "notes": [NOTE],
     },
     "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE], "images": ["i:1"], "binds": ["a"]},
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
-    "refusal.json": {"message": "no", "where": "x:1", "hint": "", "also": [{"where": "x:2", "message": "no"}],
-                     "status": 2},
-}  # fmt: skip
+    "refusal.json": {
+        "message": "no",
+        "where": "x:1",
+        "hint": "",
+        "also": [{"where": "x:2", "message": "no"}],
+        "status": 2,
+    },
+}
 """What is right, under the names that the corpus has."""
 REQUESTS = {
     "outcome.json": requests.Variant(scenario="scenario.py", variant="as-is", settings={}),
@@ -150,16 +189,16 @@ def follow(line: bytes, out: Path) -> None:
     """What becomes of a line of progress. MachineError if it is no event."""
     progress = runs.Shown(VARIANT_RUN, out, Drawing())
     try:
-        of_job("outcome.json", progress.listen).take(messages.load(line))
+        of_job("outcome.json", progress.listen).receive(messages.load(line))
     finally:
         progress.keep()
-        for event in events.read(out / EVENTS):
+        for event in event_reader.read(out / EVENTS):
             matrix.outage([event, event], None)
         (out / "a-eth1.pcap").write_bytes(CAPTURE)
-        packets.write(out, progress.made or MADE, progress.events)
-        contents.explain(out, "What it left")
+        merged_captures.write(out, progress.made or MADE, progress.events)
+        run_readme.explain(out, "What it left")
         if progress.events:
-            tables.after(out, events.Log.read(out), [0])
+            switch_tables.after(out, event_reader.Log.read(out), [0])
         for file in out.iterdir():
             file.unlink()
 
@@ -167,7 +206,7 @@ def follow(line: bytes, out: Path) -> None:
 def follow_tests(line: bytes, out: Path) -> None:
     """The same of a line of pytest's."""
     recorder = pytests.SessionRecorder(out, shown_as_is)
-    of_job("outcome.json", recorder.listen).take(messages.load(line))
+    of_job("outcome.json", recorder.listen).receive(messages.load(line))
     recorder.cut_short()
     recorder.deliver(["x"])
     junit.write_session(
@@ -205,7 +244,7 @@ def take(name: str, data: bytes) -> None:
     """Does with an answer what the commands do with it."""
     job = of_job(name)
     kind = b"error" if name == "refusal.json" else b"response"
-    job.take(messages.load(b'{"id": 0, "' + kind + b'": ' + data + b"}"))
+    job.receive(messages.load(b'{"id": 0, "' + kind + b'": ' + data + b"}"))
     answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":
@@ -220,16 +259,20 @@ def take(name: str, data: bytes) -> None:
             for variant_run in runs.choose(info, []):
                 assert (Path("out") / variant_run.label).parent == Path("out")
             properties = info["parameters"].get("properties", {})
-            shown(lambda to: to.print(catalogue.parameters(properties)))
-            shown(lambda to: to.print(catalogue.variants(info)))
+            shown(lambda to: to.print(scenario_list.parameters(properties)))
+            shown(lambda to: to.print(scenario_list.variants(info)))
             for key in properties:
                 with contextlib.suppress(InputError):
                     planning.values_over(key, info)
         case "topology.json":
-            shown(lambda to: to.print(topology.table(answer)))
+            shown(lambda to: to.print(topology_command.table(answer)))
         case "faults.json":
             for fault in answer:
-                shown(lambda to, fault=fault: to.print(catalogue.parameters(fault["parameters"].get("properties", {}))))
+                shown(
+                    lambda to, fault=fault: to.print(
+                        scenario_list.parameters(fault["parameters"].get("properties", {}))
+                    )
+                )
         case "cni.json":
             assert isinstance("; ".join(answer["kept"]), str)
 

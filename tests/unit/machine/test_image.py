@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import build, cache, image, recipe
+from testbed.machine import cache, image, image_build, recipe
 from testbed.machine.image import Image
 from testbed.machine.recipe import FILES
 
@@ -44,7 +44,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 def test_without_tools_the_packages_and_the_command_are_named(tools: Callable[..., Path]) -> None:
     tools()
     with pytest.raises(UnsupportedError) as said:
-        build.require_tools()
+        image_build.require_tools()
     assert said.value.message == "building the image needs apt, erofs-utils, mmdebstrap"
     install, other = said.value.hint.splitlines()
     assert install == "Run: sudo apt-get install --no-install-recommends apt erofs-utils mmdebstrap"
@@ -54,13 +54,13 @@ def test_without_tools_the_packages_and_the_command_are_named(tools: Callable[..
 def test_only_what_is_missing_is_named(tools: Callable[..., Path]) -> None:
     tools(mmdebstrap="", apt_get="")
     with pytest.raises(UnsupportedError, match=r"needs erofs-utils\n"):
-        build.require_tools()
+        image_build.require_tools()
 
 
 def test_root_needs_no_more_than_the_tools(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     tools(mmdebstrap="", apt_get="", mkfs_erofs="")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    build.require_tools()
+    image_build.require_tools()
 
 
 def test_without_root_all_that_is_missing_is_named_at_once(
@@ -68,39 +68,39 @@ def test_without_root_all_that_is_missing_is_named_at_once(
 ) -> None:
     tools(apt_get="", mkfs_erofs="")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(build, "KEYRING", tmp_path / "not-there")
+    monkeypatch.setattr(image_build, "KEYRING", tmp_path / "not-there")
     with pytest.raises(UnsupportedError, match="needs debian-archive-keyring, mmdebstrap, uidmap"):
-        build.require_tools()
+        image_build.require_tools()
 
 
 def test_a_range_of_user_ids_is_that_of_who_builds_whatever_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = pwd.getpwuid(os.getuid()).pw_name
-    monkeypatch.setattr(build, "SUBUID", tmp_path / "subuid")
-    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    monkeypatch.setattr(image_build, "SUBUID", tmp_path / "subuid")
+    monkeypatch.setattr(image_build.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
     monkeypatch.setenv("USER", "somebody")
     (tmp_path / "subuid").write_text("somebody:100000:65536\n")
     with pytest.raises(UnsupportedError, match=f"has none for {own}"):
-        build.require_unshare()
+        image_build.require_unshare()
     (tmp_path / "subuid").write_text(f"{own}:100000:65536\n")
-    build.require_unshare()
+    image_build.require_unshare()
 
 
 def test_with_an_image_nothing_that_builds_one_is_wanted(tools: Callable[..., Path], cache_root: Path) -> None:
     tools()
-    assert "mmdebstrap" in build.wanted_packages()
+    assert "mmdebstrap" in image_build.wanted_packages()
     place = make_image(place_of_this_version(cache_root)).path
-    assert build.wanted_packages() == []
+    assert image_build.wanted_packages() == []
     (place / "manifest.json").write_text("{")
-    assert build.wanted_packages() == []
+    assert image_build.wanted_packages() == []
 
 
 def test_another_processor_is_said_first(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     tools()
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(UnsupportedError, match="x86-64 only, this machine is aarch64"):
-        build.require_tools()
+        image_build.require_tools()
 
 
 def test_lists_of_names_have_comments_and_empty_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,13 +178,13 @@ def test_the_key_is_the_same_in_every_checkout_and_whatever_the_lock_says_beside
 def test_the_mirror_is_the_one_the_user_chose(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     tools(apt_get="echo Debian Debian http://this.machine/debian/")
     monkeypatch.setenv("TESTBED_MIRROR", "http://chosen/debian")
-    assert build.mirror() == ["http://chosen/debian"]
+    assert image_build.mirror() == ["http://chosen/debian"]
 
 
 def test_the_mirror_is_else_the_one_of_this_debian(tools: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TESTBED_MIRROR", raising=False)
     tools(apt_get="echo Docker Docker http://d/; echo 'Debian Debian http://m/debian/'; echo Debian Debian http://n/")
-    assert build.mirror() == ["http://m/debian/"]
+    assert image_build.mirror() == ["http://m/debian/"]
 
 
 def test_on_another_distribution_the_mirror_is_left_to_mmdebstrap(
@@ -192,7 +192,7 @@ def test_on_another_distribution_the_mirror_is_left_to_mmdebstrap(
 ) -> None:
     monkeypatch.delenv("TESTBED_MIRROR", raising=False)
     tools(apt_get="echo Ubuntu Ubuntu http://archive.ubuntu.com/ubuntu/")
-    assert build.mirror() == []
+    assert image_build.mirror() == []
 
 
 def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
@@ -206,7 +206,7 @@ def test_a_build_tells_the_bytes_it_fetched_and_keeps_every_line() -> None:
     told: list[tuple[str, int]] = []
     with tempfile.TemporaryFile("w+") as log:
         command = ["sh", "-c", 'printf "%s\\n" "$@"; exit 25', "sh", *words]
-        status = build.follow(command, log, lambda *now: told.append(now))
+        status = image_build.follow(command, log, lambda *now: told.append(now))
         log.seek(0)
         assert log.read().splitlines() == [*words]
     assert status == 25
@@ -223,7 +223,7 @@ def test_a_build_does_not_depend_on_how_the_user_installs_packages(
     for name, value in inherited.items():
         monkeypatch.setenv(name, value)
     with tempfile.TemporaryFile("w+") as log:
-        assert build.follow(["sh", "-c", "env | grep -e ^DEB -e ^TERM= | sort"], log, lambda *_: None) == 0
+        assert image_build.follow(["sh", "-c", "env | grep -e ^DEB -e ^TERM= | sort"], log, lambda *_: None) == 0
         log.seek(0)
         assert log.read() == "DEBIAN_FRONTEND=noninteractive\nTERM=xterm\n"
 
@@ -234,17 +234,17 @@ SCRAPS = {"packages": b"", "sources": b"", "kernel-release": b"7.3"}
 def build_with(monkeypatch: pytest.MonkeyPatch, during: Callable[[], object]) -> Image:
     """A build of a few bytes; `during` is called while mmdebstrap would be at work."""
 
-    def bootstrap(work: Path, _: build.Progress) -> None:
+    def bootstrap(work: Path, _: image_build.Progress) -> None:
         (work / "python").mkdir()
         for name, data in {**CONTENTS, **SCRAPS}.items():
             (work / name).write_bytes(data)
         during()
 
-    monkeypatch.setattr(build, "require_tools", lambda: None)
-    monkeypatch.setattr(build, "SPACE", 0)
-    monkeypatch.setattr(build, "fetch_python", lambda _: None)
-    monkeypatch.setattr(build, "bootstrap", bootstrap)
-    return build.build(lambda *_: None)
+    monkeypatch.setattr(image_build, "require_tools", lambda: None)
+    monkeypatch.setattr(image_build, "SPACE", 0)
+    monkeypatch.setattr(image_build, "fetch_python", lambda _: None)
+    monkeypatch.setattr(image_build, "bootstrap", bootstrap)
+    return image_build.build(lambda *_: None)
 
 
 def test_an_image_is_found_by_the_inputs_it_was_built_from(
@@ -278,7 +278,7 @@ def test_an_image_whose_inputs_are_edited_during_its_build_is_given_up(
 )
 def test_a_failed_build_says_whose_fault_it_is(words: str, kind: type[TestbedError], message: str, hint: str) -> None:
     with pytest.raises(TestbedError, match=message) as said:
-        build.raise_for(f"I: before\n\n{words}\n")
+        image_build.raise_for(f"I: before\n\n{words}\n")
     assert type(said.value) is kind
     assert hint in said.value.hint
     assert words.splitlines()[-1:] == [line.strip() for line in said.value.message.splitlines()][-1:] or not words
@@ -286,7 +286,7 @@ def test_a_failed_build_says_whose_fault_it_is(words: str, kind: type[TestbedErr
 
 def test_a_failed_build_quotes_its_last_lines_only() -> None:
     with pytest.raises(TestbedError) as said:
-        build.raise_for("\n".join(f"line {number}" for number in range(100)))
+        image_build.raise_for("\n".join(f"line {number}" for number in range(100)))
     assert "line 94" in said.value.message
     assert "line 93" not in said.value.message
 

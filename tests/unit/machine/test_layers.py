@@ -13,7 +13,7 @@ from container_images import docker_save, tar_of
 from testbed.cli import options
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import build, cache, checkup, containers, image, layers, qemu, recipe, snapshot
+from testbed.machine import cache, checkup, containers, image, image_build, layers, qemu, recipe, snapshot
 from testbed.machine.archives import boot_image
 from testbed.machine.containers import Container
 from testbed.machine.image import Image
@@ -36,8 +36,12 @@ def base(cache_root: Path) -> Image:
         files[name] = {"size": len(name), "sha256": cache.file_digest(place / name)}
     manifest: dict[str, Any] = {
         "digest": cache.digest(*(str(entry["sha256"]) for entry in files.values())),
-        "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, "packages": BASE, "sources": SOURCES,
-    }  # fmt: skip
+        "inputs": recipe.inputs_key(),
+        "kernel": "7.3",
+        "files": files,
+        "packages": BASE,
+        "sources": SOURCES,
+    }
     (place / "manifest.json").write_text(json.dumps(manifest))
     return Image(place, manifest)
 
@@ -181,13 +185,13 @@ def test_an_unknown_package_gets_the_one_that_was_meant() -> None:
 def test_apt_is_asked_about_the_image_s_suite_and_packages_not_this_machine_s(
     base: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "mirror", list)
+    monkeypatch.setattr(image_build, "mirror", list)
     layers.Apt(tmp_path, base)
     assert "] http://m/debian trixie main\n" in (tmp_path / "sources.list").read_text()
     configuration = (tmp_path / "apt.conf").read_text()
     assert f'Dir::State::status "{base.path}/dpkg-status"' in configuration
     assert 'Dir::Etc::sourceparts "/dev/null"' in configuration
-    monkeypatch.setattr(build, "mirror", lambda: ["http://mine/debian"])
+    monkeypatch.setattr(image_build, "mirror", lambda: ["http://mine/debian"])
     layers.Apt(tmp_path, base)
     assert "] http://mine/debian trixie main\n" in (tmp_path / "sources.list").read_text()
 
@@ -221,9 +225,15 @@ def test_on_the_local_machine_the_packages_have_to_be_installed(
 def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -> None:
     stays = ("usr/bin/tcpflow", "var/lib/dpkg/status", "etc/tcpflow.conf", "usr/lib/python3/a.pyc")
     goes = (
-        "var/log/dpkg.log", "var/lib/dpkg/status-old", "var/lib/dpkg/lock", "var/cache/apt/pkgcache.bin",
-        "var/cache/debconf/config.dat-old", "etc/machine-id", "root/.cache/x", "usr/sbin/policy-rc.d",
-    )  # fmt: skip
+        "var/log/dpkg.log",
+        "var/lib/dpkg/status-old",
+        "var/lib/dpkg/lock",
+        "var/cache/apt/pkgcache.bin",
+        "var/cache/debconf/config.dat-old",
+        "etc/machine-id",
+        "root/.cache/x",
+        "usr/sbin/policy-rc.d",
+    )
     for name in stays + goes:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"magi" + b"\0\0\0\0" + b"time" + b"size" + b"code")
@@ -234,7 +244,7 @@ def test_of_an_installation_only_what_the_packages_bring_stays(tmp_path: Path) -
 
 def test_apt_s_words_become_one_message() -> None:
     with pytest.raises(TestbedError, match="apt failed:\n  E: broken"):
-        build.raise_for("E: broken\n", "apt")
+        image_build.raise_for("E: broken\n", "apt")
 
 
 def test_two_who_want_one_layer_make_it_once(

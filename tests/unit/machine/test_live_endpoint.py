@@ -17,8 +17,14 @@ from testbed.protocol.live import Metrics
 from testbed.protocol.requests import Request
 
 EMPTY: dict[str, Any] = {
-    "name": "pair", "now_s": 1.5, "nodes": [], "faults": [], "counters": {}, "tables": {}, "missing": [],
-}  # fmt: skip
+    "name": "pair",
+    "now_s": 1.5,
+    "nodes": [],
+    "faults": [],
+    "counters": {},
+    "tables": {},
+    "missing": [],
+}
 Answer = Callable[[int], dict[str, Any] | None]
 
 

@@ -143,7 +143,7 @@ def test_directories_are_the_users_alone(state):
 def test_a_place_that_is_none_is_named(state):
     state.parent.parent.rmdir()
     state.parent.parent.write_text("")
-    with pytest.raises(UnsupportedError, match="labs cannot keep their state there") as caught:
+    with pytest.raises(UnsupportedError, match="labs cannot use it") as caught:
         labs.every()
     assert "XDG_STATE_HOME" in caught.value.hint
 

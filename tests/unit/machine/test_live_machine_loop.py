@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.machine.devices import Bundle, Outcome
 from testbed.machine.live.lifecycle import Lifecycle
 from testbed.machine.live.machine_loop import MachineLoop
+from testbed.machine.memory_files import Bundle, Outcome
 
 
 @pytest.fixture

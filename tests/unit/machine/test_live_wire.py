@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from testbed.errors import MachineError
 from testbed.executor import wire as inside
-from testbed.machine.devices import BLOCK, Bundle, Outcome
 from testbed.machine.live import machine_wire as outside
+from testbed.machine.memory_files import BLOCK, Bundle, Outcome
 
 RING = 4 * BLOCK
 SIZES = st.one_of(st.integers(0, 50), st.sampled_from([BLOCK - 1, BLOCK, RING - 1, RING, 3 * RING]))
@@ -37,16 +37,16 @@ class Both:
     def __init__(self, bundle, outcome):
         self.host = outside.Wire(bundle, outcome)
         self.guest = inside.Wire(Map(bundle.map), Map(outcome.map), virtual=False)
-        self.guest._wait_for_room = self.take
+        self.guest._wait_for_room = self.drain
         self.came = {"in": [], "out": []}
 
-    def take(self):
+    def drain(self):
         """The host takes what is there."""
         self.came["out"] += self.host.receive()
         self.host.acknowledge()
 
     def settle(self):
-        self.take()
+        self.drain()
         while self.host.waiting:
             self.came["in"] += self.guest.receive()
             self.host.push()

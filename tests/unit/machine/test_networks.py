@@ -87,7 +87,7 @@ class FakeMachine:
 
     async def run(self, job: Job[Any], out: Path) -> float:
         self.jobs.append(job)
-        job.take({"id": 0, "response": {"result": None, "kept": []}})
+        job.receive({"id": 0, "response": {"result": None, "kept": []}})
         return 0.1
 
 
@@ -124,7 +124,7 @@ def test_an_error_names_the_conflist_as_the_user_did(
     class Refuses:
         async def run(self, job: Job[Any], out: Path) -> float:
             where = "rdma.conflist:3:1"
-            job.take({"id": 0, "error": {"message": "no", "where": where, "hint": "", "also": [], "status": 2}})
+            job.receive({"id": 0, "error": {"message": "no", "where": where, "hint": "", "also": [], "status": 2}})
             return 0.1
 
     monkeypatch.chdir(conflist.parent)

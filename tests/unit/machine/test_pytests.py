@@ -30,12 +30,12 @@ class FakeMachine:
     async def run(self, job: Job[Any], out: Path) -> float:
         self.limit_s = job.limit_s
         for record in self.records:
-            job.take({"id": 0, "report": record})
+            job.receive({"id": 0, "report": record})
         if self.report:
             (out / "reports" / "junitxml").mkdir(parents=True)
             (out / "reports" / "junitxml" / "report.xml").write_text(self.report)
         if self.status is not None:
-            job.take({"id": 0, "response": self.status})
+            job.receive({"id": 0, "response": self.status})
         if self.error:
             raise MachineError(self.error)
         return 0.1
@@ -49,9 +49,14 @@ def go(
     for directory in (tests, tmp_path / "out"):
         directory.mkdir()
     running = pytests.run(
-        [tests], Pytest(arguments=[*arguments], limit_s=limit_s), seed=1, training=False, machine=machine,
-        out=tmp_path / "out", show=shown.append,
-    )  # fmt: skip
+        [tests],
+        Pytest(arguments=[*arguments], limit_s=limit_s),
+        seed=1,
+        training=False,
+        machine=machine,
+        out=tmp_path / "out",
+        show=shown.append,
+    )
     return asyncio.run(running), "".join(shown)
 
 

@@ -101,8 +101,11 @@ def test_a_row_tells_the_untagged_vlan_from_the_tagged_ones(file: Path) -> None:
     )
     rows = {(row["node"], row["interface"]): (row["vlan"], row["trunk"]) for row in questions.plan(file)["interfaces"]}
     assert rows == {
-        ("a", "eth1"): (None, []), ("leaf", "e1"): (1, []), ("leaf", "e2"): (1, [2, 3]), ("b", "eth1"): (1, [2, 3]),
-    }  # fmt: skip
+        ("a", "eth1"): (None, []),
+        ("leaf", "e1"): (1, []),
+        ("leaf", "e2"): (1, [2, 3]),
+        ("b", "eth1"): (1, [2, 3]),
+    }
 
 
 @pytest.mark.parametrize(

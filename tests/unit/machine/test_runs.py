@@ -29,9 +29,19 @@ def info(*names: str) -> ScenarioInfo:
         {"name": name, "expected": "healthy", "text": "", "settings": {"packets": "4"}} for name in names
     ]
     return {
-        "name": "story", "title": "", "text": "", "tags": [], "parameters": {}, "variants": variants,
-        "limit_s": 60.0, "busy_limit_s": 60.0, "training": False, "notes": [], "packages": [], "images": [],
-    }  # fmt: skip
+        "name": "story",
+        "title": "",
+        "text": "",
+        "tags": [],
+        "parameters": {},
+        "variants": variants,
+        "limit_s": 60.0,
+        "busy_limit_s": 60.0,
+        "training": False,
+        "notes": [],
+        "packages": [],
+        "images": [],
+    }
 
 
 def outcome(name: str, **changes: Any) -> dict[str, Any]:
@@ -63,13 +73,13 @@ class FakeMachine:
         [request] = job.requests
         assert isinstance(request, Variant)
         try:
-            job.take({"id": 0, "report": self.record})
+            job.receive({"id": 0, "report": self.record})
             await asyncio.sleep(self.pauses.get(request.variant, 0.001))
             ending = self.endings.get(request.variant, {"response": outcome(request.variant)})
             if isinstance(ending, Exception):
                 raise ending
             if ending:
-                job.take({"id": 0, **ending})
+                job.receive({"id": 0, **ending})
             return 0.25
         finally:
             self.at_once -= 1
@@ -213,7 +223,7 @@ class Shows:
 
     async def run(self, job: Job[Any], out: Path) -> float:
         for line in self.lines:
-            job.take({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
+            job.receive({"id": 0, **line} if "response" in line else {"id": 0, "report": line})
         for name, data in self.files.items():
             (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_bytes(data.encode() if isinstance(data, str) else data)
@@ -271,10 +281,19 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
     found = json.loads((result.out / "result.json").read_text())
     sha256 = hashlib.sha256(b"the story").hexdigest()
     assert found["made_from"] == {
-        "machine": "vm", "testbed": "1.0", "code": "c0de", "image": "ef", "qemu": "10.0.2 (Debian)",
-        "accelerator": "tcg", "kernel": None, "python": None,
-        "file": "scenario.py", "files": {"scenario.py": sha256}, "given_topology": None, "given_program": None,
-    }  # fmt: skip
+        "machine": "vm",
+        "testbed": "1.0",
+        "code": "c0de",
+        "image": "ef",
+        "qemu": "10.0.2 (Debian)",
+        "accelerator": "tcg",
+        "kernel": None,
+        "python": None,
+        "file": "scenario.py",
+        "files": {"scenario.py": sha256},
+        "given_topology": None,
+        "given_program": None,
+    }
     (variant,) = found["variants"]
     assert variant["variant"] == "v"
     assert variant["settings"] == {"packets": "4"}
@@ -308,8 +327,11 @@ def test_a_run_directory_explains_itself(source: Source) -> None:
     lines = (result.out / "README.txt").read_text().splitlines()
     assert lines[0].startswith("Files of a run of the scenario story.")
     assert [line.split()[0] for line in lines if line[:1].islower()] == [
-        "result.json", "scenario/", "topology.json", "kernel.log",
-    ]  # fmt: skip
+        "result.json",
+        "scenario/",
+        "topology.json",
+        "kernel.log",
+    ]
 
 
 def test_a_script_that_the_scenario_runs_stays_executable(source: Source) -> None:

@@ -391,10 +391,10 @@ def test_of_several_files_the_one_that_never_ends_is_named(
 ) -> None:
     """The limit is reached as soon as only one of the two has not ended."""
     good, bad = write(tmp_path / "good", GOOD), write(tmp_path / "bad", "while True: pass\n")
-    take, one_is_left, ends = Job.take, asyncio.Event(), []
+    receive, one_is_left, ends = Job.receive, asyncio.Event(), []
 
-    def take_end(job: Job[Any], message: dict[str, Any]) -> None:
-        take(job, message)
+    def receive_end(job: Job[Any], message: dict[str, Any]) -> None:
+        receive(job, message)
         ends.append(message)
         one_is_left.set()
 
@@ -404,7 +404,7 @@ def test_of_several_files_the_one_that_never_ends_is_named(
         task.cancel()
         raise TimeoutError
 
-    monkeypatch.setattr(Job, "take", take_end)
+    monkeypatch.setattr(Job, "receive", receive_end)
     monkeypatch.setattr(local, "patiently", until_one_is_left)
     with pytest.raises(TestbedError) as said:
         asyncio.run(scenarios.describe([(good, {}), (bad, {})][::order]))

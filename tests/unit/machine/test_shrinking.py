@@ -8,13 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.machine.record import VariantResult
-from testbed.machine.sweeps.shrinking import nearest, signature, smallest
+from testbed.machine.sweeps.attempts import nearest, signature, smallest
 
 RESULT = VariantResult(
-    name="a", expected="healthy", observed="fault", trace="", virtual_s=1.0, wall_s=1.0, evidence={},
-    failures=["the first WRITE: it was 'RETRY_EXC_ERR', not 'SUCCESS'", "aged after 3.25 s"], variant="a", settings={},
-    parameters=None, topology=None, epoch=None,
-)  # fmt: skip
+    name="a",
+    expected="healthy",
+    observed="fault",
+    trace="",
+    virtual_s=1.0,
+    wall_s=1.0,
+    evidence={},
+    failures=["the first WRITE: it was 'RETRY_EXC_ERR', not 'SUCCESS'", "aged after 3.25 s"],
+    variant="a",
+    settings={},
+    parameters=None,
+    topology=None,
+    epoch=None,
+)
 
 
 @given(st.sets(st.integers(0, 20)), st.integers(0, 21))

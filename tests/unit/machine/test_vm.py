@@ -15,8 +15,8 @@ import pytest
 
 from testbed.errors import MachineError
 from testbed.machine import making, snapshot
-from testbed.machine.devices import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.jobs import Job
+from testbed.machine.memory_files import BLOCK, END, ENTRY, PROGRESS_END, Bundle, Outcome
 from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
@@ -92,7 +92,7 @@ def test_no_file_of_the_user_takes_the_place_of_the_job(
     job = json.loads(arrived.pop("job.json"))
     below = Path(job["files"]).relative_to("/run/testbed/in")
     assert {str(Path(name).relative_to(below)): data for name, data in arrived.items()} == files
-    assert messages.take(job["requests"][0]) == REQUEST
+    assert messages.parse(job["requests"][0]) == REQUEST
     assert modes == {"job.json": 0o644, f"{below}/job.json": 0o644, f"{below}/scenario.py": 0o755}
 
 

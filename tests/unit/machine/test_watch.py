@@ -72,7 +72,7 @@ def watched(
         one = Watch(machine, clock, Outcome(pulses), said.append)  # type: ignore[arg-type]
         for number in range(1, looks + 1):
             if heard_every and number % heard_every == 0:
-                one.heard()
+                one.alive()
             await one.look()
 
     asyncio.run(run())

@@ -10,16 +10,26 @@ LEAF, H1, H2, POD = "leaf", "h1", "h2", "pod-a"
 SENT = {"sent_pkts": 0, "sent_bytes": 0, "completer_retry_err": 0, "retry_exceeded_err": 0, "rcvd_seq_err": 0}
 NIC = {"np_cnp_sent": 0, "rx_prio3_pause": 0, "rx_prio3_pause_duration": 0}
 PORT = {
-    "SAI_QUEUE_STAT_PACKETS:3": 0, "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 0, "SAI_PORT_STAT_PFC_3_RX_PKTS": 0,
-    "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": 0, "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3": 0, "queue_dropped": 0,
-}  # fmt: skip
+    "SAI_QUEUE_STAT_PACKETS:3": 0,
+    "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 0,
+    "SAI_PORT_STAT_PFC_3_RX_PKTS": 0,
+    "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": 0,
+    "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3": 0,
+    "queue_dropped": 0,
+}
 
 
 def interface(end: str, mac: str, address: str = "", rdma: str | None = None) -> Any:
     return {
-        "interface": end, "peer": "", "up": True, "mac": mac, "mtu": 1500, "quality": {}, "rdma": rdma,
+        "interface": end,
+        "peer": "",
+        "up": True,
+        "mac": mac,
+        "mtu": 1500,
+        "quality": {},
+        "rdma": rdma,
         "addresses": [f"{address}/24"] if address else [],
-    }  # fmt: skip
+    }
 
 
 def node(name: str, kind: str, *interfaces: Any, **more: str) -> Any:
@@ -49,12 +59,14 @@ LAB: Measured = {
     },
     "tables": {
         LEAF: [
-            entry("arp", "02:11", "e1", "10.0.0.1"), entry("arp", "02:13", "e2", "10.0.0.3"),
-            entry("fdb", "02:11", "e1"), entry("fdb", "02:13", "e2"),
+            entry("arp", "02:11", "e1", "10.0.0.1"),
+            entry("arp", "02:13", "e2", "10.0.0.3"),
+            entry("fdb", "02:11", "e1"),
+            entry("fdb", "02:13", "e2"),
         ]
     },
     "missing": [],
-}  # fmt: skip
+}
 
 
 def lab() -> Measured:

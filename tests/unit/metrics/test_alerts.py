@@ -36,10 +36,12 @@ def alarms(tmp_path: Path) -> Alarms:
     def evaluate(measured: Sequence[Measured]) -> list[str]:
         found = [samples(one) for one in measured]
         series = [
-            {"series": f"{name}{{{','.join(f'{key}={value!r}' for key, value in (*labels, ('instance', 'lab')))}}}",
-             "values": " ".join(str(one.get((name, labels), "stale")) for one in found)}
+            {
+                "series": f"{name}{{{','.join(f'{key}={value!r}' for key, value in (*labels, ('instance', 'lab')))}}}",
+                "values": " ".join(str(one.get((name, labels), "stale")) for one in found),
+            }
             for name, labels in dict.fromkeys(key for one in found for key in one)
-        ]  # fmt: skip
+        ]
         (tmp_path / "alerts.yml").write_text(RULES)
         firing = []
         for name in NAMES:

@@ -12,9 +12,7 @@ from testbed.metrics.exposition import LabCollector, known
 def test_rdma_counters_have_the_names_and_labels_of_spiderpool() -> None:
     measured = lab()
     measured["counters"][POD]["rdma"]["pod-a"] |= {"sent_pkts": 4, "out_of_sequence": 7}
-    labels = {
-        "node_name": "h2", "pod_namespace": "ai", "pod_name": "pod-a", "ifname": "pod-a", "net_dev_name": "eth0",
-    }  # fmt: skip
+    labels = {"node_name": "h2", "pod_namespace": "ai", "pod_name": "pod-a", "ifname": "pod-a", "net_dev_name": "eth0"}
     assert value(measured, "rdma_sent_pkts_total", **labels) == 4
     assert value(measured, "rdma_out_of_sequence_total", **labels) == 7
     assert value(measured, "rdma_sent_pkts_total", node_name="h1", pod_name="", pod_namespace="") == 0
@@ -42,9 +40,11 @@ def test_interfaces_are_those_of_nodes_and_pods() -> None:
 def test_queues_and_pauses_have_their_priority() -> None:
     measured = lab()
     measured["counters"][LEAF]["interfaces"]["e1"] |= {
-        "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 5000, "SAI_PORT_STAT_PFC_3_RX_PKTS": 6,
-        "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": 2_500_000, "queue_dropped": 8,
-    }  # fmt: skip
+        "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 5000,
+        "SAI_PORT_STAT_PFC_3_RX_PKTS": 6,
+        "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": 2_500_000,
+        "queue_dropped": 8,
+    }
     measured["counters"][H1]["interfaces"]["eth1"] |= {"rx_prio3_pause": 9, "rx_prio3_pause_duration": 500_000}
     port = {"node": "leaf", "netdev": "e1"}
     assert value(measured, "testbed_queue_occupancy_bytes", **port, priority="3") == 5000

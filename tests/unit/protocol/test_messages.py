@@ -37,8 +37,11 @@ REQUESTS = st.one_of(*map(fields_of, KINDS.values()))
 ERRORS = st.builds(
     lambda kind, **parts: kind(**parts),
     st.sampled_from([TestbedError, InputError, UnsupportedError, MachineError]),
-    message=st.text(), where=st.text(), hint=st.text(), also=st.lists(st.tuples(st.text(), st.text()), max_size=3),
-)  # fmt: skip
+    message=st.text(),
+    where=st.text(),
+    hint=st.text(),
+    also=st.lists(st.tuples(st.text(), st.text()), max_size=3),
+)
 
 
 def across(message: Any) -> Any:
@@ -52,21 +55,21 @@ def job_of(*asked: Request[Any], reports: list[Any] | None = None) -> Job[Any]:
 
 def channel_to(job: Job[Any], number: int = 0) -> Channel:
     """The inside's end of a channel whose other end is the job."""
-    return Channel(number, lambda line, _: job.take(messages.load(line)))
+    return Channel(number, lambda line, _: job.receive(messages.load(line)))
 
 
 @given(REQUESTS, st.integers(0, 1 << 31))
 def test_a_request_arrives_as_it_was_sent(request: Request[Any], number: int) -> None:
     message = across(messages.ask(number, request))
     assert message["id"] == number
-    assert across(messages.ask(number, messages.take(message))) == message or "NaN" in json.dumps(message)
+    assert across(messages.ask(number, messages.parse(message))) == message or "NaN" in json.dumps(message)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_a_request_of_another_version_is_refused(version: object) -> None:
     message = {**messages.ask(0, SCHEMA), "protocol": version}
     with pytest.raises(InputError, match=f"has version {version} of the protocol, but this machine has version 1"):
-        messages.take(message)
+        messages.parse(message)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ def test_a_request_of_another_version_is_refused(version: object) -> None:
 def test_what_is_no_request_is_refused(request_: object) -> None:
     """A key of another kind, among it."""
     with pytest.raises(TestbedError, match="the machine does not know this request"):
-        messages.take({"protocol": messages.VERSION, "id": 0, "request": request_})
+        messages.parse({"protocol": messages.VERSION, "id": 0, "request": request_})
 
 
 @given(JSON.map(lambda value: {"value": value}))
@@ -132,7 +135,7 @@ def test_answers_come_in_any_order(order: list[int]) -> None:
 
 def test_a_request_without_an_answer_is_told_from_one_that_crashed() -> None:
     job = job_of(*[SCHEMA] * 3)
-    job.take(messages.load(messages.ended(1, b"the reason\n")))
+    job.receive(messages.load(messages.ended(1, b"the reason\n")))
     channel_to(job, 2).crash("Traceback …\n")
     with pytest.raises(UnansweredError, match=r"^x: its code ended the process before testbed had finished$"):
         job.answer(0, about="x")
@@ -147,7 +150,7 @@ def test_a_request_without_an_answer_is_told_from_one_that_crashed() -> None:
 def test_a_crash_of_the_whole_job_counts_more_than_an_answer() -> None:
     job = job_of(SCHEMA)
     channel_to(job).respond({})
-    job.take(messages.load(messages.crash("still running after 60 virtual seconds")))
+    job.receive(messages.load(messages.crash("still running after 60 virtual seconds")))
     with pytest.raises(TestbedError, match="still running after 60"):
         job.answer()
 
@@ -174,7 +177,7 @@ def test_of_what_an_ended_process_wrote_the_end_is_shown() -> None:
 )
 def test_what_is_no_message_is_one_error(message: dict[str, Any]) -> None:
     with pytest.raises(MachineError, match="a line of progress is not a message: "):
-        job_of(SCHEMA).take(message)
+        job_of(SCHEMA).receive(message)
 
 
 def nested(levels: int) -> bytes:

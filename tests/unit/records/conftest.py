@@ -7,7 +7,7 @@ from lab_traffic import CLIENT, SERVER, SWITCH, ZERO, pcap, row
 from pcapng_reader import Read, Written, read
 
 from testbed.protocol import Event, Made
-from testbed.records import packets
+from testbed.records import merged_captures
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def written(tmp_path: Path, made: Made) -> Written:
     def write(events: Sequence[Event] = (), **captures: Sequence[tuple[int, bytes]]) -> Read:
         for name, found in captures.items():
             pcap(tmp_path / f"{name.replace('_', '-')}.pcap", found)
-        packets.write(tmp_path, made, events)
+        merged_captures.write(tmp_path, made, events)
         return read(tmp_path / "packets.pcapng")
 
     return write

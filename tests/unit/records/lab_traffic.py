@@ -32,9 +32,16 @@ def arp(src: str, sender: str, target: str, *, dst: str = BROADCAST, op: int = 1
 
 
 def roce(
-    src: str, dst: str, ips: tuple[str, str], *, qp: int = 17, opcode: int = WRITE, psn: int = 7, syndrome: int = 0,
+    src: str,
+    dst: str,
+    ips: tuple[str, str],
+    *,
+    qp: int = 17,
+    opcode: int = WRITE,
+    psn: int = 7,
+    syndrome: int = 0,
     vlan: int | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     bth = struct.pack(">BBHII", opcode, 0, 0xFFFF, qp, psn) + struct.pack(">I", syndrome << 24) + bytes(4)
     udp = struct.pack(">HHHH", 50000, 4791, 8 + len(bth), 0) + bth
     near, far = map(ip_address, ips)

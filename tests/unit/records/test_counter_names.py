@@ -10,9 +10,9 @@ import pytest
 
 from testbed.kernel.links import STATISTICS
 from testbed.kernel.lossless.layout import constants, structures
+from testbed.lab.host_interface import OF_SOFT_ROCE, with_hardware_names
 from testbed.lab.interface import Direction, Interface
 from testbed.lab.port import Port
-from testbed.nic.counters import OF_SOFT_ROCE, with_hardware_names
 from testbed.records.counter_names import Meaning, Role, find, known
 
 TOP = Path(__file__).parents[3]
@@ -48,10 +48,11 @@ def of_queue() -> dict[str, int]:
 
 
 EMITTED = {
-    "interface": STATISTICS, "link queue": tuple(of_queue()),
+    "interface": STATISTICS,
+    "link queue": tuple(of_queue()),
     "RDMA device": tuple(with_hardware_names(dict.fromkeys(OF_RXE, 0))),
     "NIC": tuple(lossless(switch=False)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("owner", EMITTED)

@@ -162,10 +162,12 @@ def test_a_request_that_comes_again_says_after_what_time(written: Written) -> No
     answer = roce(SERVER, SWITCH, (POD, "10.0.10.2"), opcode=ACKNOWLEDGE)
     frames = [(0, again), (MS, answer), (2 * MS, answer), (67 * MS, again), (1500 * MS, again)]
     assert comments(written(leaf_e2=frames)) == [
-        [], [], [],
+        [],
+        [],
+        [],
         ["roce.repeated: PSN 5 again, 67.000 ms after the last time"],
         ["roce.repeated: PSN 5 again, 1.433 s after the last time"],
-    ]  # fmt: skip
+    ]
 
 
 def test_a_request_on_its_way_in_and_out_of_one_port_is_not_repeated(written: Written) -> None:

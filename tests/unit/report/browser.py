@@ -19,10 +19,17 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE_S = 60.0
 """Seconds for an answer, on a machine with much else to do."""
 OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-    "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
-)  # fmt: skip
+)
 
 
 def chromium() -> str | None:
@@ -78,9 +85,7 @@ class Browser:
 
     def look(self, *, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
         """The kind of screen, and the theme of the system."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, mobile=phone, deviceScaleFactor=1
-        )  # fmt: skip
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, mobile=phone, deviceScaleFactor=1)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -127,9 +132,13 @@ def browser(program: str, profile: Path) -> Iterator[Browser]:
 
     process = subprocess.Popen(
         [program, *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
-        preexec_fn=place, close_fds=False, start_new_session=True, stdin=subprocess.DEVNULL,  # noqa: PLW1509
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        preexec_fn=place,  # noqa: PLW1509
+        close_fds=False,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(commands)
     os.close(replies)
     try:

@@ -45,10 +45,22 @@ def pcap(*frames: tuple[int, bytes]) -> bytes:
 
 def row(node: str, interface: str, peer: str, mac: str, **more: Any) -> InterfaceRow:
     found: dict[str, Any] = {
-        "node": node, "kind": "host" if interface == "eth1" else "switch", "interface": interface, "peer": peer,
-        "mac": mac, "address": "", "address6": "", "gateway": "", "gateway6": "", "vlan": None, "trunk": [],
-        "routed": False, "rdma": None, "profile": "", **more,
-    }  # fmt: skip
+        "node": node,
+        "kind": "host" if interface == "eth1" else "switch",
+        "interface": interface,
+        "peer": peer,
+        "mac": mac,
+        "address": "",
+        "address6": "",
+        "gateway": "",
+        "gateway6": "",
+        "vlan": None,
+        "trunk": [],
+        "routed": False,
+        "rdma": None,
+        "profile": "",
+        **more,
+    }
     return found  # type: ignore[return-value]
 
 
@@ -84,12 +96,17 @@ EVENTS = [
     cni(100 * MS, "pod-b", "node2", B),
     event(101 * MS, "pod", "pod-b", "created on node2", host="node2"),
     event(
-        400 * MS, "completion", "client", "RDMA_WRITE ends with RETRY_EXC_ERR", opcode="RDMA_WRITE",
-        status="RETRY_EXC_ERR", elapsed_s=0.25,
+        400 * MS,
+        "completion",
+        "client",
+        "RDMA_WRITE ends with RETRY_EXC_ERR",
+        opcode="RDMA_WRITE",
+        status="RETRY_EXC_ERR",
+        elapsed_s=0.25,
     ),
     event(410 * MS, "observed", text="the WRITE dies", observed="fault"),
     event(420 * MS, "verdict", text="as expected", failures=[]),
-]  # fmt: skip
+]
 RETH = struct.pack("!QII", 0x1000, 0x35F, 4096)
 FRAMES = (
     (20 * MS, arp(A, IP, "10.0.20.1")),
@@ -126,14 +143,31 @@ def make_run(
     (part / "counters.json").write_text(json.dumps({"client": counters}))
     (part / "counters.jsonl").write_text("".join(json.dumps(line) + "\n" for line in COUNTED))
     result = {
-        "scenario": "tiny", "title": "A switch keeps a MAC", "text": "On real gear: `show ip arp`.", "seed": 1,
-        "verdict": "as-expected", "clock": "virtual", "machine": "vm", "image": "ef" * 32, "trace": "ab" * 32,
-        "variants": [{
-            "name": "as-is", "expected": "fault", "observed": "fault", "failures": [], "trace": "cd" * 32,
-            "evidence": {"completion": "RETRY_EXC_ERR"}, "settings": {}, "virtual_s": 0.43, "wall_s": 2.0,
-            "epoch": {"realtime_ns": EPOCH_NS, "monotonic_ns": 1, "kernel_ns": 1}, "text": "pod B is silent",
-        }],
-    }  # fmt: skip
+        "scenario": "tiny",
+        "title": "A switch keeps a MAC",
+        "text": "On real gear: `show ip arp`.",
+        "seed": 1,
+        "verdict": "as-expected",
+        "clock": "virtual",
+        "machine": "vm",
+        "image": "ef" * 32,
+        "trace": "ab" * 32,
+        "variants": [
+            {
+                "name": "as-is",
+                "expected": "fault",
+                "observed": "fault",
+                "failures": [],
+                "trace": "cd" * 32,
+                "evidence": {"completion": "RETRY_EXC_ERR"},
+                "settings": {},
+                "virtual_s": 0.43,
+                "wall_s": 2.0,
+                "epoch": {"realtime_ns": EPOCH_NS, "monotonic_ns": 1, "kernel_ns": 1},
+                "text": "pod B is silent",
+            }
+        ],
+    }
     change(result)
     (directory / "result.json").write_text(json.dumps(result))
     return directory

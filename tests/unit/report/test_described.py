@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import CLIENT_IP, IP, RETH, SVI, A, arp, ethernet, raw, roce
 
-from testbed.records.frames import decode
+from testbed.records.frame_decoder import decode
 from testbed.report.described import Packet, describe
 
 
@@ -16,7 +16,7 @@ def described(data: bytes) -> Packet:
 
 
 def fields(data: bytes, layer: str) -> dict[str, str]:
-    return dict(dict(described(data).layers)[layer])
+    return dict(described(data).layers[layer])
 
 
 def test_a_write_has_its_bth_and_reth() -> None:
@@ -27,8 +27,10 @@ def test_a_write_has_its_bth_and_reth() -> None:
     assert packet.is_request
     assert fields(data, "BTH")["destination QP"] == "17 (0x000011)"
     assert fields(data, "RETH") == {
-        "virtual address": "0x0000000000001000", "remote key": "0x0000035f", "DMA length": "4096 bytes",
-    }  # fmt: skip
+        "virtual address": "0x0000000000001000",
+        "remote key": "0x0000035f",
+        "DMA length": "4096 bytes",
+    }
     assert fields(data, "Payload") == {"length": "1024 bytes"}
     assert packet.detail == "4096 bytes to write"
 
@@ -141,7 +143,7 @@ def test_the_text_of_a_frame_agrees_with_what_events_match(
     data: bytes, text: str, layers: str, change: Callable[[bytes], bytes]
 ) -> None:
     frame, packet = decode(change(data)), described(change(data))
-    assert (packet.text, ", ".join(name for name, _ in packet.layers)) == (text, f"Ethernet, {layers}")
+    assert (packet.text, ", ".join(packet.layers)) == (text, f"Ethernet, {layers}")
     assert frame.tags == (((20, 3),) if change is tagged else ())
     assert (raw(packet.src), raw(packet.dst)) == (frame.src, frame.dst)
     assert (packet.kind in ("arp", "nd"), packet.kind in ("roce", "cnp")) == (bool(frame.resolution), bool(frame.roce))

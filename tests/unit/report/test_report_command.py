@@ -17,7 +17,7 @@ from testbed.faults import catalogue
 from testbed.records.counter_names import find
 from testbed.report import gear
 from testbed.report.contents import contents
-from testbed.report.model import Part, Run, read_run
+from testbed.report.run_model import Part, Run, read_run
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 

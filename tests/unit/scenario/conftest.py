@@ -22,7 +22,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
     monkeypatch.setattr(
-        "testbed.scenario.events.time", SimpleNamespace(monotonic_ns=one.monotonic_ns, time_ns=lambda: 0)
+        "testbed.scenario.event_log.time", SimpleNamespace(monotonic_ns=one.monotonic_ns, time_ns=lambda: 0)
     )
     return one
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 
 START = 1_000_000_000
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.run import Run, Variant
 
 

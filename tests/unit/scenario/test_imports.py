@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import InputError
-from testbed.scenario import imports, loading
+from testbed.scenario import loading
 
 SCENARIO = """
 import theirs
@@ -43,7 +43,7 @@ def test_a_directory_put_in_front_later_replaces_nothing_either(write: Callable[
     front.mkdir()
     (front / "colorsys.py").write_text("raise SystemExit('hijacked')")
     (front / "theirs.py").write_text("TITLE = 'mine'")
-    imports.add(write("", "any.py").parent)
+    loading.add(write("", "any.py").parent)
     sys.path.insert(0, str(front))
     assert importlib.import_module("colorsys").rgb_to_hsv
     assert importlib.import_module("theirs").TITLE == "mine"
@@ -53,7 +53,7 @@ def test_a_directory_put_in_front_later_replaces_nothing_either(write: Callable[
 def test_a_package_of_tests_may_be_called_test(write: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "__init__.py").write_text("MINE = True")
-    imports.add(write("", "any.py").parent)
+    loading.add(write("", "any.py").parent)
     assert importlib.import_module("test").MINE
 
 

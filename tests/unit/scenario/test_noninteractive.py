@@ -26,8 +26,12 @@ def outcome(directory: Path, *texts: str) -> list[str]:
         (directory / f"story{number}.py").write_text(IMPORTS + text)
     with subprocess.Popen(
         [sys.executable, "-c", RUNNER],
-        cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as process:  # fmt: skip
+        cwd=directory,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
         try:
             process.wait(timeout=30)
         finally:

@@ -135,9 +135,14 @@ def run(directory: Path, text: str, *arguments: str) -> Done:
     (beside / "beside.sh").write_text("#!/bin/sh\necho runs\n")
     (beside / "beside.sh").chmod(0o755)
     running = pytests.run(
-        [beside / "test_it.py"], Pytest(arguments=["-p", "no:randomly", "--color=no", *arguments]), seed=1,
-        training=False, machine=LocalMachine(), out=out, show=lambda _: None,
-    )  # fmt: skip
+        [beside / "test_it.py"],
+        Pytest(arguments=["-p", "no:randomly", "--color=no", *arguments]),
+        seed=1,
+        training=False,
+        machine=LocalMachine(),
+        out=out,
+        show=lambda _: None,
+    )
     status = asyncio.run(running)
     lines = (out / "tests.jsonl").read_text().splitlines() if (out / "tests.jsonl").exists() else []
     tests = {line["test"].partition("::")[2]: line for line in map(json.loads, lines)}

@@ -13,7 +13,7 @@ import pytest
 from testbed.errors import InputError
 from testbed.faults import Injection, LinkDown
 from testbed.protocol import Event, VariantOutcome
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence, changes
 from testbed.scenario.run import Run, Variant
 

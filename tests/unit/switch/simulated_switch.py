@@ -40,7 +40,7 @@ class Switch:
         self.sent: list[Send] = []
         self.events: list[Event] = []
         self.forgotten: list[tuple[int, IPAddress]] = []
-        self._take(self.plane.start(0))
+        self._apply(self.plane.start(0))
 
     def request(self, ip: IPv4Address, mac: str, target: IPv4Address = GATEWAY, vlan: int = 10) -> None:
         self.packet(vlan, Arp(REQUEST, mac, ip, NO_MAC, target))
@@ -52,32 +52,32 @@ class Switch:
         self.packet(vlan, Arp(op, mac, ip, NO_MAC, ip))
 
     def miss(self, ip: IPAddress, vlan: int = 10) -> None:
-        self._take(self.plane.on_miss(self._ns(), vlan, ip))
+        self._apply(self.plane.on_miss(self._ns(), vlan, ip))
 
     def fdb(self, mac: str, port: str | None, vlan: int = 10) -> None:
-        self._take(self.plane.on_fdb(self._ns(), vlan, mac, port))
+        self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port))
 
     def clear(self, ip: IPv4Address | None = None) -> None:
-        self._take(self.plane.clear(4, ip=ip))
+        self._apply(self.plane.clear(4, ip=ip))
 
     def set(self, **values: object) -> None:
-        self._take(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
+        self._apply(self.plane.set_profile(self._ns(), self.plane.profile.replace(**values)))
 
     def resume(self, second: float) -> None:
         """The CPU did nothing from now until then."""
         self.plane.pause(self._ns())
         self.now = second
-        self._take(self.plane.resume(self._ns()))
+        self._apply(self.plane.resume(self._ns()))
 
     def restart(self) -> None:
         """A warm reboot is over."""
-        self._take(self.plane.restart(self._ns()))
+        self._apply(self.plane.restart(self._ns()))
 
     def wait_until(self, second: float) -> None:
         """Lets time pass, and runs the control plane exactly when it asks to be run."""
         while (due := self.plane.next_deadline) is not None and due <= second * SECOND:
             self.now = due / SECOND
-            self._take(self.plane.on_timer(due))
+            self._apply(self.plane.on_timer(due))
         self.now = second
 
     def mac(self, ip: IPAddress, vlan: int = 10) -> str | None:
@@ -94,12 +94,12 @@ class Switch:
         return next(event.fields for event in reversed(self.events) if event.kind == kind)
 
     def packet(self, vlan: int, packet: Packet) -> None:
-        self._take(self.plane.on_packet(self._ns(), vlan, packet))
+        self._apply(self.plane.on_packet(self._ns(), vlan, packet))
 
     def _ns(self) -> int:
         return round(self.now * SECOND)
 
-    def _take(self, effects: list[Effect]) -> None:
+    def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case SetNeighbour(vlan, ip, mac):

@@ -9,9 +9,8 @@ from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, pack, 
 from testbed.switch.packets import gratuitous
 
 REQUEST_ON_THE_WIRE = bytes.fromhex(
-    "ffffffffffff 0200000000fe 0806"
-    "0001 0800 06 04 0001 0200000000fe 0a000a01 000000000000 0a000a02"
-)  # fmt: skip
+    "ffffffffffff 0200000000fe 08060001 0800 06 04 0001 0200000000fe 0a000a01 000000000000 0a000a02"
+)
 
 
 def test_pack_is_rfc_826() -> None:

@@ -62,8 +62,13 @@ def test_arp_expect_reply(name: str) -> None:
     assert leaf.mac(X) == A
     assert leaf.sent[-1] == Send(10, A, Arp(REPLY, GATEWAY_MAC, GATEWAY, A, X))
     assert leaf.last("arp.learned") == {
-        "switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "port": "port1", "reason": "request",
-    }  # fmt: skip
+        "switch": "leaf",
+        "vlan": 10,
+        "ip": str(X),
+        "mac": A,
+        "port": "port1",
+        "reason": "request",
+    }
 
 
 def test_arp_no_reply_other_intf() -> None:

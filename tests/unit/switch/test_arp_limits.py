@@ -179,9 +179,7 @@ def test_fdb_changes_are_events() -> None:
     leaf.fdb(A, None)
 
     assert leaf.kinds() == ["fdb.learned", "fdb.moved", "fdb.aged"]
-    assert leaf.last("fdb.moved") == {
-        "switch": "leaf", "vlan": 10, "mac": A, "port": "port2", "old_port": "port1",
-    }  # fmt: skip
+    assert leaf.last("fdb.moved") == {"switch": "leaf", "vlan": 10, "mac": A, "port": "port2", "old_port": "port1"}
 
 
 class TestLosslessUnknownUnicast:

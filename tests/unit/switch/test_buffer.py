@@ -21,10 +21,10 @@ def test_what_is_shared_is_left_of_the_buffer_beside_reserves_and_headroom() -> 
     ("values", "wrong", "hint"),
     [
         ({"pfc_headroom": 1000}, "pfc_headroom (1000 bytes) does not hold one frame", "MTU has 1518"),
-        ({"buffer": 50_000}, "has -50000 shared bytes left", "The minimum is `buffer: 106000`."),
+        ({"buffer": 50_000}, "leaves -50000 shared bytes", "The minimum is `buffer: 106000`."),
         ({"pfc_xon_offset": 290_000}, "(290000 bytes) is above the threshold", "`pfc_xon_offset: 75000`"),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_cannot_work_are_refused_with_what_would(values: dict[str, int], wrong: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         buffer_of("leaf", SONIC.replace(**values), LOSSLESS, ports=10, mtu=1500)

@@ -198,8 +198,13 @@ class AnySwitch(RuleBasedStateMachine):
 
     @rule(family=st.sampled_from(FAMILIES), vlan=st.none() | VLANS, ip=IPS | IPS6 | st.none())
     def clear(self, family: Family, vlan: int | None, ip: IPAddress | None) -> None:
-        stays = [key for key in self.rows if key[1].version != family or {vlan, key[0], None} != {key[0], None}
-                 or {ip, key[1], None} != {key[1], None}]  # fmt: skip
+        stays = [
+            key
+            for key in self.rows
+            if key[1].version != family
+            or {vlan, key[0], None} != {key[0], None}
+            or {ip, key[1], None} != {key[1], None}
+        ]
         self._apply(self.plane.clear(family, vlan, ip))
         assert sorted(self.rows, key=str) == sorted(stays, key=str)
 

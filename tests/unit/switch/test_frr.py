@@ -48,11 +48,17 @@ def test_a_host_route_leads_to_all_switches_that_announce_it_and_not_from_them()
     one = shortest_paths(FABRIC, hosts={"leaf1": [host]})
     both = shortest_paths(FABRIC, hosts={"leaf1": [host], "leaf2": [host]})
     assert {name: routes.get(host) for name, routes in one.items()} == {
-        "spine1": ("e1",), "spine2": ("e1",), "leaf1": None, "leaf2": ("e2", "e3")
-    }  # fmt: skip
+        "spine1": ("e1",),
+        "spine2": ("e1",),
+        "leaf1": None,
+        "leaf2": ("e2", "e3"),
+    }
     assert {name: routes.get(host) for name, routes in both.items()} == {
-        "spine1": ("e1", "e2"), "spine2": ("e1", "e2"), "leaf1": None, "leaf2": None
-    }  # fmt: skip
+        "spine1": ("e1", "e2"),
+        "spine2": ("e1", "e2"),
+        "leaf1": None,
+        "leaf2": None,
+    }
 
 
 def test_routes_go_over_all_shortest_paths() -> None:

@@ -75,9 +75,22 @@ def test_a_question_goes_to_the_group_of_its_target(ip: IPv6Address, mac: str) -
         changed(79, 2),
         changed(62, 0xFF),
     ],
-    ids=["empty", "short", "cut", "not IPv6", "not version 6", "not ICMPv6", "another type", "a code", "routed",
-         "corrupt", "option without length", "option too long", "target is a group"],
-)  # fmt: skip
+    ids=[
+        "empty",
+        "short",
+        "cut",
+        "not IPv6",
+        "not version 6",
+        "not ICMPv6",
+        "another type",
+        "a code",
+        "routed",
+        "corrupt",
+        "option without length",
+        "option too long",
+        "target is a group",
+    ],
+)
 def test_parse_leaves_other_and_invalid_frames_alone(frame: bytes) -> None:
     assert parse(SOLICITATION) is not None
     assert parse(frame) is None

@@ -183,8 +183,14 @@ def test_without_the_override_flag_another_mac_changes_nothing(solicited: bool) 
 
     assert leaf.mac(X) == A
     assert leaf.last("nd.ignored") | {"port": ""} == {
-        "switch": "leaf", "vlan": 10, "ip": str(X), "mac": B, "old_mac": A, "reason": "no-override", "port": "",
-    }  # fmt: skip
+        "switch": "leaf",
+        "vlan": 10,
+        "ip": str(X),
+        "mac": B,
+        "old_mac": A,
+        "reason": "no-override",
+        "port": "",
+    }
 
 
 def test_a_switch_that_announces_does_so_in_both_families() -> None:

@@ -8,10 +8,24 @@ from testbed.switch import profile as module
 from testbed.switch.profile import load_profiles, profile
 
 NAMES = [
-    "linux-default", "cisco-nxos", "cisco-ios", "arista-eos", "cumulus-3-4plus", "cumulus-3-0", "sonic",
-    "sonic-mac-move-guard", "h3c-comware7", "huawei-ce", "huawei-ce-fixed-mac", "huawei-ce-fixed-all",
-    "huawei-ce-send-ack", "msft-2016-tor", "msft-2016-tor-fixed", "nokia-sar", "ignore-garp-strict",
-]  # fmt: skip
+    "linux-default",
+    "cisco-nxos",
+    "cisco-ios",
+    "arista-eos",
+    "cumulus-3-4plus",
+    "cumulus-3-0",
+    "sonic",
+    "sonic-mac-move-guard",
+    "h3c-comware7",
+    "huawei-ce",
+    "huawei-ce-fixed-mac",
+    "huawei-ce-fixed-all",
+    "huawei-ce-send-ack",
+    "msft-2016-tor",
+    "msft-2016-tor-fixed",
+    "nokia-sar",
+    "ignore-garp-strict",
+]
 
 
 def test_the_profiles() -> None:

@@ -159,11 +159,11 @@ def test_a_link(link: str, message: str) -> None:
                 "{endpoints: [{node: a, interface: eth1, mac: 02:00:00:00:00:aa}, b:eth1]}",
                 "{endpoints: [{node: a, interface: eth2, mac: ^02:00:00:00:00:AA}, b:eth2]}",
             ],
-            "02:00:00:00:00:aa of a:eth2 is also the MAC of a:eth1",
+            "02:00:00:00:00:aa of a:eth2 is also that of a:eth1",
         ),
         (
             ["{endpoints: [{node: a, interface: eth1, mac: ^02:00:03:00:00:01}, b:eth1]}"],
-            "02:00:03:00:00:01 of a:eth1 is also the MAC of b:eth1",
+            "02:00:03:00:00:01 of a:eth1 is also that of b:eth1",
         ),
         (
             ["{endpoints: [br:p1, sw:e1], vlan: 10}", "^{endpoints: [br:p2, sw:e2], vlan: 10}"],

@@ -85,7 +85,7 @@ from testbed.topology.values import check_rdma
         ("{kind: switch, vlans: {1: ^ff02::1/64}}", "ff02::1 cannot be the address of an interface"),
         (
             "{kind: switch, vlans: {1: [10.0.0.1/24, ^10.0.1.1/24]}}",
-            "an SVI can have one IPv4 address; the first is 10.0.0.1/24",
+            "an SVI has one IPv4 address; the first is 10.0.0.1/24",
         ),
         ("{kind: switch, vlans: {1: [10.0.0.1/24, ^7]}}", "expected an address such as 10.0.10.1/24, not the number 7"),
         ("{kind: switch, vlans: {1: ^{}}}", "expected an address such as 10.0.10.1/24, not a mapping"),
@@ -138,4 +138,4 @@ def test_two_interfaces_with_one_rdma_name() -> None:
         "name: lab\ntopology:\n  nodes: {a: {kind: host}, a-b: {kind: host}}\n"
         "  links:\n    - endpoints: [a:b-c, a-b:c]\n"
     )
-    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; choose another name for one"
+    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; rename one of them"

@@ -89,8 +89,11 @@ class TestWhatAKindConsistsOf:
         plan = two_tier(switches=3, hosts=2).topology().plan()
         assert len(hosts(plan)) == 6
         assert [node.name for node in plan.nodes.values() if node.kind == "switch"] == [
-            "core1", "access1", "access2", "access3",
-        ]  # fmt: skip
+            "core1",
+            "access1",
+            "access2",
+            "access3",
+        ]
         assert links_between(plan)["access2", "core1"] == 1
 
     def test_leaf_spine(self) -> None:
@@ -356,8 +359,10 @@ topology:
         plan = Topology.parse(file).plan()
         assert {host.nic for host in hosts(plan)} == {"rxe"}
         assert [plan.nodes[name].interface("eth1").rdma for name in ("host1", "host4", "probe")] == [
-            None, None, "probe-eth1",
-        ]  # fmt: skip
+            None,
+            None,
+            "probe-eth1",
+        ]
         assert str(plan.nodes["probe"].interface("eth1").address) == "10.1.1.3/24"
 
 
@@ -400,7 +405,7 @@ class TestRefusals:
             ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; expected static or frr"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "a bridged fabric has no routing: routing is frr"),
         ],
-    )  # fmt: skip
+    )
     def test_what_cannot_be_made_is_one_error_that_names_the_value(
         self, kind: str, options: dict[str, int | str], message: str
     ) -> None:

@@ -227,8 +227,12 @@ def test_each_rail_has_a_colour() -> None:
         interface = re.match(r"host[0-9]+:(eth[0-9])", title.text or "")
         colours[interface[1] if interface else "switches"].add(path.get("stroke"))
     assert {rail: len(found) for rail, found in colours.items()} == {
-        "eth1": 1, "eth2": 1, "eth3": 1, "eth4": 1, "switches": 1,
-    }  # fmt: skip
+        "eth1": 1,
+        "eth2": 1,
+        "eth3": 1,
+        "eth4": 1,
+        "switches": 1,
+    }
     assert len({colour for found in colours.values() for colour in found}) == 5
 
 

@@ -69,8 +69,11 @@ def test_the_topology_of_mininet_s_tutorial_keeps_its_names_addresses_and_ports(
     plan = Topology.parse(text).plan()
     assert plan.name == "mytopo"
     assert {name: node.kind for name, node in plan.nodes.items()} == {
-        "h1": "host", "h2": "host", "s3": "bridge", "s4": "bridge",
-    }  # fmt: skip
+        "h1": "host",
+        "h2": "host",
+        "s3": "bridge",
+        "s4": "bridge",
+    }
     assert [str(plan.nodes[name].interface("eth0").address) for name in ("h1", "h2")] == ["10.0.0.1/8", "10.0.0.2/8"]
     assert plan.nodes["h1"].interface("eth0").rdma == "h1-eth0"
     assert [(f"{a.node}:{a.name}", f"{b.node}:{b.name}") for a, b in plan.links] == [
@@ -90,8 +93,10 @@ for number in 10, 9, 1:
     nodes = Topology.model_validate({"name": "x", "topology": elements(tmp_path, build)}).plan().nodes
     hosts = [node for node in nodes.values() if node.kind == "host"]
     assert [(host.name, str(host.interfaces[0].address)) for host in hosts] == [
-        ("h1", "10.0.0.1/8"), ("h9", "10.0.0.2/8"), ("h10", "10.0.0.3/8"),
-    ]  # fmt: skip
+        ("h1", "10.0.0.1/8"),
+        ("h9", "10.0.0.2/8"),
+        ("h10", "10.0.0.3/8"),
+    ]
 
 
 def test_addresses_macs_routes_and_names_that_are_given_stay(tmp_path):

@@ -15,22 +15,62 @@ NAMES = st.one_of(
     st.text(max_size=6),
     st.sampled_from([7, None, ("t",), "h²", "a\nb"]),
 )
-KEYS = st.sampled_from([
-    "ip", "mac", "defaultRoute", "inNamespace", "cls", "cpu", "dpid", "batch", "bw", "delay", "jitter", "loss",
-    "max_queue_size", "use_htb", "intfName1", "intfName2", "addr1", "addr2", "params1", "params2", "port1", "port2",
-    "x\ny",
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        "ip",
+        "mac",
+        "defaultRoute",
+        "inNamespace",
+        "cls",
+        "cpu",
+        "dpid",
+        "batch",
+        "bw",
+        "delay",
+        "jitter",
+        "loss",
+        "max_queue_size",
+        "use_htb",
+        "intfName1",
+        "intfName2",
+        "addr1",
+        "addr2",
+        "params1",
+        "params2",
+        "port1",
+        "port2",
+        "x\ny",
+    ]
+)
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
     st.floats(),
     st.text(max_size=8),
-    st.sampled_from([
-        "10.0.0.1", "10.0.0.1/8", "via 10.0.0.1", "dev eth0 via x", "5ms", "00:00:00:00:00:01", "h1-eth0", "eth9" * 9,
-        "x: {\ny", [], ["a"], {}, {"ip": 5}, {"ip": "10.0.0.9/8", "x": 1}, {1: 2}, b"x", object(), 3j,
-    ]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "10.0.0.1",
+            "10.0.0.1/8",
+            "via 10.0.0.1",
+            "dev eth0 via x",
+            "5ms",
+            "00:00:00:00:00:01",
+            "h1-eth0",
+            "eth9" * 9,
+            "x: {\ny",
+            [],
+            ["a"],
+            {},
+            {"ip": 5},
+            {"ip": "10.0.0.9/8", "x": 1},
+            {1: 2},
+            b"x",
+            object(),
+            3j,
+        ]
+    ),
+)
 OPTIONS = st.dictionaries(KEYS, VALUES, max_size=3)
 Node = tuple[bool, Any, dict[str, Any]]
 Link = tuple[Any, Any, dict[str, Any]]

@@ -54,7 +54,7 @@ def test_values_are_merged_over_the_levels_of_the_file() -> None:
         (["proxy_arp: [10, 30]"], "t.yml:9:23: 'leaf' has no SVI with an address in VLAN 30"),
         (["proxy_arp: 10"], "t.yml:9:18: 'proxy_arp' must be a list"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_has_its_place(keys: list[str], said: str) -> None:
     assert said in refused(*keys)
 

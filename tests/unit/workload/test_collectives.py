@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
-from testbed.workload.collectives.algorithms import ALGORITHMS, Shape, Span, between, cut, sent, steps_of
+from testbed.workload.collectives.algorithms import ALGORITHMS, Shape, Span, between, cut, steps_of, volume
 from testbed.workload.collectives.results import FACTORS
 
 RANKS = st.integers(2, 17)
@@ -126,14 +126,14 @@ def test_a_barrier_hears_of_every_rank(ranks: int) -> None:
 def test_a_rank_sends_what_the_bus_bandwidth_counts(ranks: int, collective: str, algorithm: str) -> None:
     length = 24 * ranks
     steps = steps_of(collective, algorithm, [Shape(rank, ranks, length) for rank in range(ranks)])
-    assert [sent(one) / length for one in steps] == [pytest.approx(FACTORS[collective](ranks))] * ranks
+    assert [volume(one) / length for one in steps] == [pytest.approx(FACTORS[collective](ranks))] * ranks
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])
 def test_halving_and_doubling_sends_as_much_as_a_ring_in_fewer_steps(ranks: int) -> None:
     shapes = [Shape(rank, ranks, 64 * ranks) for rank in range(ranks)]
     fewer, ring = (steps_of("allreduce", name, shapes)[0] for name in ("halving-doubling", "ring"))
-    assert sent(fewer) == sent(ring)
+    assert volume(fewer) == volume(ring)
     assert len(fewer) == 2 * (ranks.bit_length() - 1)
 
 
@@ -141,7 +141,7 @@ def test_what_goes_between_ranks_adds_up_to_what_each_sends() -> None:
     steps = steps_of("allreduce", "ring", [Shape(rank, 4, 10) for rank in range(4)])
     found = between(steps)
     assert list(found) == [(0, 1), (1, 2), (2, 3), (3, 0)]
-    assert list(found.values()) == [sent(own) for own in steps]
+    assert list(found.values()) == [volume(own) for own in steps]
 
 
 def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:

@@ -7,19 +7,25 @@ a wrong order is a common error; docs/cni-plugins.md describes them.
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from testbed.cni.plugins.configuration import own, validated
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator import announcement, configuration, detection, routes, tuning, veth
-from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.plugins.coordinator import coordinator_config, detection, routes, tuning, veth
+from testbed.cni.plugins.coordinator.coordinator_config import Configuration
+from testbed.cni.plugins.coordinator.detection import Wire
 from testbed.cni.plugins.coordinator.nic import POD_VETH, Nic, addresses_in
 from testbed.cni.spec.codes import OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
+from testbed.switch import frames, packets
+from testbed.switch.frames import BROADCAST, REQUEST, Arp
+from testbed.topology import IPAddress
 
 
 class Step(NamedTuple):
@@ -31,11 +37,37 @@ class Step(NamedTuple):
     """True if it chooses a routing table: networks of a pod may be added at the same time."""
 
 
-STEPS: dict[configuration.Step, Step] = {
+def frame(mac: str, ip: IPAddress) -> bytes:
+    """Return the frame that announces `ip` at `mac`. In ARP the target MAC is all ones, as in Spiderpool."""
+    if isinstance(ip, IPv4Address):
+        return frames.pack(BROADCAST, mac, Arp(REQUEST, mac, ip, BROADCAST, ip))
+    return packets.gratuitous(mac, ip)
+
+
+def announce(nic: Nic, _: ExitStack) -> None:
+    settings = nic.settings.announce
+    with contextlib.ExitStack() as wires:
+        families = {family: wires.enter_context(contextlib.closing(Wire(nic, family))) for family in (4, 6)}
+        for number in range(settings.count):
+            if number:
+                time.sleep(settings.interval)
+            for ip in _addresses(nic):
+                families[ip.version].send(frame(nic.mac, ip))
+
+
+def _addresses(nic: Nic) -> Iterator[IPAddress]:
+    if nic.settings.announce.addresses == "interface":
+        yield from (address.ip for address in nic.addresses)
+    else:
+        found = (address.ip for _, address in nic.kernel.addresses())
+        yield from (ip for ip in found if not ip.is_loopback and not ip.is_link_local)
+
+
+STEPS: dict[coordinator_config.Step, Step] = {
     "mac": Step(tuning.set_mac, tuning.check_mac),
     "conflict": Step(detection.conflict),
     "gateway": Step(detection.gateway),
-    "announce": Step(announcement.announce),
+    "announce": Step(announce),
     "rp_filter": Step(tuning.set_rp_filter, tuning.check_rp_filter),
     "veth": Step(veth.connect, veth.check, alone=True),
     "routes": Step(routes.tune, routes.check, alone=True),

@@ -85,7 +85,7 @@ class Wire:
     def send(self, frame: bytes) -> None:
         self._socket.send(self._nic.name, frame)
 
-    def heard(self, within: float) -> Iterator[tuple[str, Packet]]:
+    def packets(self, within: float) -> Iterator[tuple[str, Packet]]:
         """Yield (sender's MAC, packet) of all packets of others within these seconds."""
         until = time.monotonic() + within
         while readable([self._socket], until - time.monotonic()):
@@ -145,7 +145,7 @@ def _owner(
     for count in range(schedule.probes + 1):
         if count:
             wire.send(probe(nic.mac, ip))
-        for mac, packet in wire.heard(schedule.waits(count)):
+        for mac, packet in wire.packets(schedule.waits(count)):
             if found(packet, ip) and mac not in ignored:
                 return mac
     return None
@@ -157,7 +157,8 @@ def _gateway_macs(nic: Nic, wire: Wire, family: Family) -> set[str]:
     for _, gateway in nic.gateways:
         if gateway.version == family:
             wire.send(probe(nic.mac, gateway))
-            macs |= {mac for mac, packet in wire.heard(nic.settings.detectOptions.timeout) if answers(packet, gateway)}
+            answered = wire.packets(nic.settings.detectOptions.timeout)
+            macs |= {mac for mac, packet in answered if answers(packet, gateway)}
     return macs
 
 
@@ -173,7 +174,7 @@ def gateway(nic: Nic, _: ExitStack) -> None:
                 if attempt:
                     time.sleep(options.interval)
                 wire.send(packets.pack(BROADCAST, nic.mac, packets.request(nic.mac, own, ip)))
-                if any(answers(packet, ip) for _, packet in wire.heard(options.timeout)):
+                if any(answers(packet, ip) for _, packet in wire.packets(options.timeout)):
                     break
             else:
                 tried = f"{1 + options.retries} requests, {options.timeout:g} s for each"

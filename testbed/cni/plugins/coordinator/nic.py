@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator.configuration import Configuration
+from testbed.cni.plugins.coordinator.coordinator_config import Configuration
 from testbed.cni.spec.codes import CONFIG, OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS

@@ -1,13 +1,32 @@
-"""Facts that several rules use."""
+"""Findings, and facts that several rules use."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from testbed.protocol.events import Stalled
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
+
+HEALTHY, UNKNOWN = "healthy", "unknown"
+"""Causes of a job without trouble, and of one that no rule explains."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause. `ranks` are the first ones that it hit, `since` is a virtual time in nanoseconds."""
+
+    cause: str
+    since: int
+    text: str
+    ranks: Sequence[int] = ()
+    link: str = ""
+    address: str = ""
+    evidence: Sequence[tuple[int, str]] = ()
+    """Facts, each with its time."""
+
 
 BEHIND_NS = 1_000_000_000
 """Minimum delay of a rank that will not enter a collective, when the job ends."""

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from testbed.protocol import Event, events
-from testbed.records.tables import ASKING, SET, UNANSWERED
+from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.ends import own_link
-from testbed.report.diagnosis.rules.facts import evidence, hits, retries, stalls, stopped
-from testbed.report.diagnosis.rules.finding import Finding
+from testbed.report.diagnosis.rules.facts import Finding, evidence, hits, retries, stalls, stopped
+from testbed.report.diagnosis.rules.link_ends import own_link
 
 D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
@@ -31,13 +30,15 @@ def stale_neighbour(case: Case) -> Finding | None:
         whose = case.seen.owners.name(known)
         other = f"{known}{f', the MAC of {whose}' if whose else ''}"
         since = max(learned or 0, owned)
-        said = f"{case.ranks(ranks)} stalled first: {switch} has {other}, for its address {ip}"
+        stall = f"{case.ranks(ranks)} stalled first: {switch} has {other}, for its address {ip}"
         facts = evidence(
             *([(learned, f"{switch}: {table.upper()} {ip} is at {known}")] if learned is not None else []),
             *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {mac}")] if owned else []),
-            stalls(case), hits(case), retries(case),
-        )  # fmt: skip
-        return Finding("stale-neighbour", since, said, ranks, own_link(case, ranks[0]), ip, facts)
+            stalls(case),
+            hits(case),
+            retries(case),
+        )
+        return Finding("stale-neighbour", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 
@@ -66,7 +67,7 @@ def wrong_port(case: Case) -> Finding | None:
             port = case.seen.owners.port(address.owner.node, address.owner.interface, switch)
             if address.owner.mac == mac and port and here != port:
                 ranks, owned = address.ranks, _owned_since(case, ip)
-                said = f"{case.ranks(ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
+                stall = f"{case.ranks(ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
                 wrote = [
                     event for event, data in _written(case, switch, events.Fdb) if (data.mac, data.port) == (mac, here)
                 ]
@@ -74,10 +75,11 @@ def wrong_port(case: Case) -> Finding | None:
                 facts = evidence(
                     *([(learned, f"{switch}: FDB {mac} is on {here}")] if learned is not None else []),
                     *([(owned, f"{address.owner.node} has {ip}, with {mac}")] if owned else []),
-                    hits(case), retries(case),
-                )  # fmt: skip
+                    hits(case),
+                    retries(case),
+                )
                 since = max(learned or 0, owned)
-                return Finding("wrong-port", since, said, ranks, own_link(case, ranks[0]), ip, facts)
+                return Finding("wrong-port", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 
@@ -87,10 +89,10 @@ def unresolved(case: Case) -> Finding | None:
         if table in ("arp", "nd") and ip in case.addresses and text in (ASKING, UNANSWERED):
             ranks = case.addresses[ip].ranks
             asked = _asked(case, switch, ip)
-            said = f"{case.ranks(ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
+            stall = f"{case.ranks(ranks)} stalled first: {switch} asks for its address {ip} and gets no answer"
             since = case.job.began if asked is None else asked
             facts = evidence((since, f"{switch}: {table.upper()} {ip}: {text}"), hits(case), retries(case))
-            return Finding("unresolved", since, said, ranks, own_link(case, ranks[0]), ip, facts)
+            return Finding("unresolved", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
     return None
 
 

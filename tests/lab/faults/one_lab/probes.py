@@ -182,8 +182,17 @@ def keeps_neighbour(lab: Lab, seconds: float) -> bool:
 # RoCE
 
 
-def roce(source: HostInterface, to: HostInterface, psn: int, *, family: Family = 4, dscp: int = 0, ect: bool = False,
-         opcode: int | None = None, size: int = 20) -> bytes:  # fmt: skip
+def roce(
+    source: HostInterface,
+    to: HostInterface,
+    psn: int,
+    *,
+    family: Family = 4,
+    dscp: int = 0,
+    ect: bool = False,
+    opcode: int | None = None,
+    size: int = 20,
+) -> bytes:
     """A RoCE packet as no queue pair waits for: WRITE_ONLY with an even PSN and SEND_ONLY with an odd one, for queue
     pair 17 up to PSN 4 and 18 from there on; of other numbers in other classes, for a queue pair stays in its own."""
     code = opcode if opcode is not None else SEND_ONLY if psn % 2 else WRITE_ONLY
@@ -216,8 +225,18 @@ def roce_marks(lab: Lab, source: str, to: str, family: Family = 4) -> list[str]:
 # Lossless links: `bridge` with `p` and `q`, which send to each other at 20 Mbit/s, and `d`, which has no rate
 
 
-def classed(lab: Lab, source: str, to: str, dscp: int = LOSSLESS_DSCP, *, opcode: int | None = None, count: int = 5,
-            size: int = 1000, ect: bool = False, within: float = SHORTLY) -> list[bytes]:  # fmt: skip
+def classed(
+    lab: Lab,
+    source: str,
+    to: str,
+    dscp: int = LOSSLESS_DSCP,
+    *,
+    opcode: int | None = None,
+    count: int = 5,
+    size: int = 1000,
+    ect: bool = False,
+    within: float = SHORTLY,
+) -> list[bytes]:
     """What arrives of RoCE packets of a DSCP."""
     near, far = nic(lab, source), nic(lab, to)
     sent = [roce(near, far, psn % 10, dscp=dscp, opcode=opcode, size=size, ect=ect, family=4) for psn in range(count)]

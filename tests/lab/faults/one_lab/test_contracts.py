@@ -46,7 +46,7 @@ from testbed.faults import (
 from testbed.faults import ArpEntryCorrupt as Corrupt
 from testbed.lab import Lab
 from testbed.protocol import Event
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.run import Run, Variant
 
 pytestmark = [pytest.mark.topology(TOPOLOGY), pytest.mark.keeps_tables]

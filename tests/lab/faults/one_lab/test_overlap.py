@@ -28,7 +28,7 @@ from testbed.faults import (
     injected,
 )
 from testbed.lab import Lab
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.scenario.run import Run, Variant
 from testbed.workload.tools import Side, perftest
 from testbed.workload.traffic import Traffic

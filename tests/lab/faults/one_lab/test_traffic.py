@@ -12,9 +12,9 @@ from testbed.faults import Fault, LinkCorrupt, LinkDuplicate, LinkReorder, Neigh
 from testbed.lab import Lab
 from testbed.lab.capture import Frame
 from testbed.workload.attributes import Attributes
-from testbed.workload.completion import Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
+from testbed.workload.work_completion import Completion
 
 PACKETS = 20
 SIZE = PACKETS * 1024

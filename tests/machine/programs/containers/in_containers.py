@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from testbed import Container, Lab, Topology
-from testbed.cni.runtime.pods import PodNetworks
+from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel.readiness import readable
 from testbed.lab.docker.client import containers
-from testbed.scenario.events import EventLog
+from testbed.scenario.event_log import EventLog
 from testbed.workload.verbs import Endpoint, connect_pair
 
 PAIR = """

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.kernel.lossless.layout import structures
-from testbed.nic.congestion import Dcqcn, Timely
+from testbed.nic.congestion_control import Dcqcn, Timely
 
 LINE = 50_000_000
 MS = 1_000_000

@@ -66,11 +66,20 @@ class Builder:
     def collective(self, sequence: int, *ranks: tuple[float, float | None]) -> "Builder":
         """The times at which each rank enters and leaves it; a rank without does not enter it."""
         for rank, (began, ended) in enumerate(ranks):
-            self.calls.append({
-                "rank": rank, "host": HOSTS[rank], "call": sequence, "operation": "Allreduce", "communicator": "0-3",
-                "sequence": sequence, "bytes": 33_000, "peer": None,
-                "began": round(began * S), "ended": None if ended is None else round(ended * S),
-            })  # fmt: skip
+            self.calls.append(
+                {
+                    "rank": rank,
+                    "host": HOSTS[rank],
+                    "call": sequence,
+                    "operation": "Allreduce",
+                    "communicator": "0-3",
+                    "sequence": sequence,
+                    "bytes": 33_000,
+                    "peer": None,
+                    "began": round(began * S),
+                    "ended": None if ended is None else round(ended * S),
+                }
+            )
         return self
 
     def group(self, t: float, took: float, *, operation: str = "a step", **how: Any) -> "Builder":

@@ -62,8 +62,11 @@ def test_a_link_between_switches_that_is_full(run: Builder) -> None:
 
 def test_a_link_behind_a_full_one_is_not_named(run: Builder) -> None:
     for node, port, peer in (
-        ("leaf1", "s", "agg:p1"), ("agg", "p1", "leaf1:s"), ("agg", "p2", "leaf2:s"), ("leaf2", "s", "agg:p2"),
-    ):  # fmt: skip
+        ("leaf1", "s", "agg:p1"),
+        ("agg", "p1", "leaf1:s"),
+        ("agg", "p2", "leaf2:s"),
+        ("leaf2", "s", "agg:p2"),
+    ):
         run.topology["interfaces"].append(interface(node, "switch", port, peer, ""))
     one = run.group(4, 2.1).sends(4, 8000, {"leaf1:s": 2000, "agg:p2": 2000}).diagnosis()
     assert found(one) == ("congested-link", [], "agg:p1 - leaf1:s")

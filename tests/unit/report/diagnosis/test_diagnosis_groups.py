@@ -29,9 +29,14 @@ def test_a_collective_that_failed_ends_its_group(run: Builder) -> None:
     failed, again = diagnose(run.link(5, "leaf2", "e3", "up").group(6, 0.5).write())
     assert found(failed) == ("link-down", [3], "leaf2:e3 - n3:eth1")
     assert failed.json()["stopped"] == {
-        "operation": "a step", "communicator": "0-3", "number": 2, "bytes": 0, "since": S, "waiting": [1, 2, 3],
+        "operation": "a step",
+        "communicator": "0-3",
+        "number": 2,
+        "bytes": 0,
+        "since": S,
+        "waiting": [1, 2, 3],
         "absent": [],
-    }  # fmt: skip
+    }
     assert again.healthy
 
 

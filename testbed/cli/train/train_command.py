@@ -1,0 +1,218 @@
+"""`testbed train`: a training script of the user's on a lab, with faults, over settings of UCX."""
+
+import asyncio
+import json
+import re
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.cli import completion_values, options
+from testbed.cli.live.live_options import duration as time_of
+from testbed.cli.output import json_option
+from testbed.cli.progress import output_console
+from testbed.cli.run_command import run_shown
+from testbed.cli.scenario_options import split_settings
+from testbed.cli.sweep.planning import as_one_run, combinations, plan_settings
+from testbed.cli.train import faults, train_table
+from testbed.cli.train import train_table as records
+from testbed.cli.words import noted
+from testbed.errors import InputError, did_you_mean
+from testbed.machine import child_processes, questions, training
+from testbed.machine.scenarios import Source
+from testbed.machine.training import Placement
+from testbed.protocol import Note, PlanRows, requests
+
+FABRIC = "fabric.clab.yml"
+"""Default topology, which is made in the run's directory."""
+
+
+class Command(click.Command):
+    """Command that explains an option that may have been meant for the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            text = f"No such option {error.option_name!r}. Options of the script follow `--`."
+            raise click.NoSuchOption(error.option_name, text, error.possibilities, error.ctx) from None
+
+
+@click.command(
+    cls=Command,
+    help="""Run your own training script as the ranks of a job, and break the network under it.
+
+    \b
+    testbed train train.py --ranks 4
+    testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s"
+    testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s" --matrix ucx_timeout,ucx_retries
+
+    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it are copied
+    along. ARGs are the script's; options among them follow `--`. A step is a call of step() of a torch optimizer.
+
+    Exit status: 0 the job completed on all ranks, with --matrix every run was executed; 1 not, 2 wrong usage or input,
+    3 this machine cannot run it.""",
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", metavar="[ARG...]", nargs=-1)
+@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one for each host; 4 without --on.")
+@click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
+@click.option(
+    "--on",
+    "topology",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A topology file with a management network and a host `launcher`. Default: two leaves, two spines, and hosts "
+    "for the ranks.",
+)
+@click.option(
+    "--fault",
+    "fault_texts",
+    metavar="TEXT",
+    multiple=True,
+    shell_complete=completion_values.faults,
+    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. A step counts when "
+    "every rank has done it; a time counts from the job's start.",
+)
+@click.option(
+    "--matrix",
+    "matrix_texts",
+    metavar="KEY[=VALUE,...]",
+    multiple=True,
+    help="Run the job for each value of ucx_timeout (20ms,100ms,1s), ucx_retries (2,6) or both.",
+)
+@click.option(
+    "--env",
+    "environment",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=split_settings,
+    help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info; may be repeated.",
+)
+@click.option(
+    "--limit",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    callback=time_of,
+    help="A job that lasts longer, on the lab's clock, is reported as hanging.",
+)
+@options.machine_options
+@options.jobs_option
+@json_option("Print the JSON object of `testbed run`, with `job` in each of its variants.")
+def train(
+    script: Path,
+    arguments: tuple[str, ...],
+    ranks: int | None,
+    ranks_per_host: int,
+    topology: Path | None,
+    fault_texts: tuple[str, ...],
+    matrix_texts: tuple[str, ...],
+    environment: dict[str, str],
+    limit: float,
+    on: options.MachineOptions,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
+    if not limit:
+        raise InputError("--limit is 0: give a time longer than 0")
+    with child_processes.scratch() as directory:
+        source = training.source(script, topology or directory / FABRIC)
+        planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
+        axes = matrix_axes(matrix_texts, environment)
+        if topology is None:
+            (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
+        placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
+        asked = {
+            "script": script.name,
+            "arguments": [*arguments],
+            "hosts": placement.hosts,
+            "data": placement.data,
+            "launcher": placement.launcher,
+            "management": placement.management,
+            "faults": planned_faults,
+            "limit": limit,
+        }
+        chosen = [
+            (values, {**asked, "environment": {**environment, **variables(values)}}) for values in combinations(axes)
+        ]
+        info, planned = asyncio.run(plan_settings(source, [on.seed], chosen, []))
+        tasks = [(source, info, as_one_run(info, planned))]
+        [result], wall_s = run_shown(tasks, on, jobs, map(noted, notes))
+    done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
+    if as_json:
+        found = result.json()
+        found["variants"] = [{**one, "job": done[one["name"]]} for one in found["variants"]]
+        click.echo(json.dumps(found))
+    elif axes:
+        train_table.matrix(output_console(), result, done, [point.values for point in planned], wall_s)
+    else:
+        train_table.job(output_console(), result, done, wall_s)
+    carried_out = all(train_table.carried_out(variant, done[variant.name]) for variant in result.variants)
+    return 0 if (carried_out if axes else result.as_expected) else 1
+
+
+def placed(
+    source: Source, topology: Path | None, ranks: int | None, ranks_per_host: int, planned: Sequence[Mapping[str, Any]]
+) -> tuple[Placement, list[Note]]:
+    """Return the places of the ranks, and the notes on the topology. InputError for a mismatch with it."""
+    assert source.topology is not None, "of a script it is given"
+    found = questions.plan(source.topology)
+    where = str(topology) if topology else "the fabric made for the job"
+    rows: PlanRows = {"name": found["name"], "interfaces": found["interfaces"]}
+    placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
+    faults.check_places(planned, rows)
+    return placement, found["notes"]
+
+
+TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
+VARIABLES = {"ucx_timeout": "UCX_RC_VERBS_TIMEOUT", "ucx_retries": "UCX_RC_VERBS_RETRY_COUNT"}
+DEFAULTS = {"ucx_timeout": ["20ms", "100ms", "1s"], "ucx_retries": ["2", "6"]}
+"""Values of a setting that is named without any."""
+
+
+def matrix_axes(texts: Sequence[str], environment: Container[str]) -> dict[str, list[str]]:
+    """Return the values of each setting. A comma stands before a value, or before the next setting. InputError for a
+    setting whose variable is set in the environment, too."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key = ""
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            named, equals, value = word.partition("=")
+            if equals or word in VARIABLES or not key:
+                key = named
+                check_name(key, found)
+                found[key] = []
+            if equals or word not in VARIABLES:
+                check_value(key, value if equals else word, found[key])
+                found[key].append(value if equals else word)
+    if texts and not found:
+        raise InputError("--matrix names no setting", hint=f"Settings: {', '.join(VARIABLES)}.")
+    for key in found:
+        if (variable := VARIABLES[key]) in environment:
+            raise InputError(f"--env sets {variable}, and --matrix varies it as {key}", hint="Leave out one of them.")
+    return {key: values or DEFAULTS[key] for key, values in found.items()}
+
+
+def check_name(key: str, found: dict[str, list[str]]) -> None:
+    if key not in VARIABLES:
+        hint = f"{did_you_mean(key, VARIABLES)}Settings: {', '.join(VARIABLES)}."
+        raise InputError(f"--matrix: there is no setting {key!r}", hint=hint)
+    if key in found:
+        raise InputError(f"--matrix: {key} is given twice")
+
+
+def check_value(key: str, value: str, there: Sequence[str]) -> None:
+    if key == "ucx_timeout" and not (TIME.fullmatch(value) and float(TIME.fullmatch(value)[1])):  # type: ignore[index]
+        raise InputError(f"--matrix: ucx_timeout={value} is not a time for UCX", hint="Such as 500us, 20ms, 1s.")
+    if key == "ucx_retries" and not re.fullmatch("[0-7]", value):
+        hint = "From 0 to 7; soft-RoCE retries for ever with 7."
+        raise InputError(f"--matrix: ucx_retries={value} is not a number of retries", hint=hint)
+    if value in there:
+        raise InputError(f"--matrix: {key}={value} is given twice")
+
+
+def variables(point: Mapping[str, str]) -> dict[str, str]:
+    return {VARIABLES[key]: value for key, value in point.items()}

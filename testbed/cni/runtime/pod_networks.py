@@ -1,0 +1,288 @@
+"""Pods on networks: the common work of kubelet, containerd and Multus when a pod starts and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.cni.ipam import reclaim
+from testbed.cni.ipam.address_store import ADDRESSES, Holder
+from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.objects.database import StoreError
+from testbed.cni.objects.kinds import NetworkAttachmentDefinition
+from testbed.cni.objects.lab_objects import Cluster
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.object_store import OBJECTS
+from testbed.cni.objects.object_store import Store as Objects
+from testbed.cni.runtime import verification
+from testbed.cni.runtime.libcni import SHARED, Runtime
+from testbed.cni.runtime.plugin_call import CniError, Limit
+from testbed.cni.runtime.pod_object import admitted, uid
+from testbed.cni.runtime.scheduling import Devices, Given, Held
+from testbed.cni.spec import conflist, selection
+from testbed.cni.spec.codes import IO
+from testbed.cni.spec.conflist import Attachment, Conflist
+from testbed.cni.spec.versions import Result
+from testbed.errors import InputError, TestbedError
+from testbed.kernel import netns, rdma
+from testbed.lab import Host, Pod
+from testbed.lab.context import Context
+from testbed.lab.pods import Caller, Network
+from testbed.lab.steps import Steps, in_order, together
+from testbed.protocol import events
+from testbed.topology import pod_mac
+
+OWN_PLUGINS = "cni-plugins"
+"""The directory beside a scenario or a test with the user's own plugins, which are searched first."""
+
+
+class PodNetworks:
+    """The networks of the pods of one lab. Paths of conflist files are relative to `directory`. `plugins` are
+    directories with the user's own plugins, by default ``cni-plugins`` in `directory` if it exists."""
+
+    def __init__(self, directory: Path, plugins: Sequence[Path] | None = None) -> None:
+        self._directory = directory
+        own = directory / OWN_PLUGINS
+        self._plugins = plugins if plugins is not None else [own.resolve()] if own.is_dir() else []
+        self._runtimes: dict[str, Runtime] = {}
+        self._cluster: Cluster | None = None
+        self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
+        self._devices = Devices()
+        self._pods = 0
+
+    def runtime(self, node: Host) -> Runtime:
+        """Return the runtime that calls the plugins on a node."""
+        if node.name not in self._runtimes:
+            self._runtimes[node.name] = Runtime(node, self._plugins)
+        return self._runtimes[node.name]
+
+    def objects(self, context: Context) -> Cluster:
+        """Return the objects of the lab of `context`."""
+        if self._cluster is None:
+            self._cluster = Cluster(context.file(SHARED) / OBJECTS, self._directory, context.emit)
+        return self._cluster
+
+    def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
+        """See `testbed.lab.Pods.reclaim`."""
+        shared = context.file(SHARED)
+        shared.mkdir(exist_ok=True)
+        since: dict[Holder, float] = {}
+
+        def look() -> None:
+            with Addresses(shared / ADDRESSES) as addresses, Objects(shared / OBJECTS) as objects:
+                found = reclaim.look(addresses, objects, since, grace)
+            for one in found:
+                text = f"{one.lease.address} is taken back: {one.reason}"
+                holder = one.lease.holder
+                context.emit(events.IPAM(address=str(one.lease.address), host=holder.node), holder.pod, text)
+
+        return context.scheduler.every(every, look)
+
+    def load(self, network: Network) -> Conflist:
+        return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
+
+    def attach(self, pod: Pod, networks: Sequence[Network], caller: Caller) -> Steps[None]:
+        """Attach the networks one after the other, as Multus does, or in parallel, as containerd does."""
+        began = time.monotonic()
+        limit = Limit(caller.plugin_limit, began + caller.pod_limit, caller.pod_limit)
+        runtime = self.runtime(pod.host)
+        self._pods += 1
+        container = hashlib.sha256(f"{pod.context.lab}/{pod.name}/{self._pods}".encode()).hexdigest()
+        with named(f"pod {pod.name}"):
+            given = [self.load(network) for network in networks]
+            asked = selection.selected(pod.metadata.annotations, pod.metadata.namespace)
+        with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
+            known = admitted(pod, self.objects(pod.context), container)
+            held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
+            wanted = self._wanted(pod, known, given, held)
+        lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
+        with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
+            self.objects(pod.context).put(known)
+        begun = self._attached.setdefault(pod, [])
+
+        def add(one: _Wanted, network: Conflist) -> Steps[None]:
+            attachment = attachment_of(pod, one, container)
+            begun.append((network, attachment))
+            result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
+            assert result is not None, "ADD has a result"
+            take_in(pod, attachment, result)
+
+        if not caller.side_by_side:
+            for one, network in zip(wanted, lists, strict=True):
+                yield from add(one, network)
+            return
+        jobs = [partial(add, one, network) for one, network in zip(wanted, lists, strict=True)]
+        raise_first((yield from together(jobs, at_once=len(jobs))))
+
+    def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
+        """Return the networks of a pod: those it is given, then those of its annotations."""
+        default = selection.default(known.annotations, known.namespace)
+        devices = Given(held)
+        found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
+        if default and not found:
+            found.append(self._defined(pod, default, "eth0", devices))
+        after = max(1, len(found))
+        for number, one in enumerate(selection.selected(known.annotations, known.namespace), after):
+            found.append(self._defined(pod, one, f"net{number}", devices))
+        interfaces = [one.interface for one in found]
+        if twice := [name for name in interfaces if interfaces.count(name) > 1]:
+            raise InputError(f"two of its networks have the interface {twice[0]}")
+        return found
+
+    def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
+        there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
+        network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
+        return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
+
+    def check(self, pod: Pod) -> Steps[None]:
+        if pod not in self._attached:
+            raise InputError(f"pod {pod.name}: nothing to check: its ADD failed, or DEL has followed")
+        runtime = self.runtime(pod.host)
+        for network, attachment in self._attached[pod]:
+            yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
+
+    def detach(self, pod: Pod) -> Steps[None]:
+        """Detach all networks, the last first, even if one fails, and one whose ADD failed, as CNI requires."""
+        runtime = self.runtime(pod.host)
+
+        def delete(network: Conflist, attachment: Attachment) -> Steps[Result | None]:
+            return reported(pod, "DEL", network, attachment, runtime.delete(network, attachment))
+
+        jobs = [partial(delete, *begun) for begun in reversed(self._attached.get(pod, []))]
+        try:
+            raise_first((yield from together(jobs, at_once=1)))
+        finally:
+            self.forget(pod)
+
+    def forget(self, pod: Pod) -> None:
+        self._devices.give_back(pod)
+        if (begun := self._attached.pop(pod, None)) is not None:
+            with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
+                self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
+
+    def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
+        runtime = self.runtime(host)
+        for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
+            valid = partial(self._attachments, host, network.name)
+            yield from reported_of_node(host, "GC", network, runtime.collect(network, valid))
+
+    def _attachments(self, host: Host, network: str) -> list[Attachment]:
+        begun = [entry for pod, entries in self._attached.items() if pod.host is host for entry in entries]
+        return [attachment for other, attachment in begun if other.name == network]
+
+    def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
+        runtime = self.runtime(host)
+        for network in (yield from self._validated(runtime, networks, f"node {host.name}")):
+            yield from reported_of_node(host, "STATUS", network, runtime.status(network))
+
+    def _validated(self, runtime: Runtime, networks: Sequence[Network], who: str) -> Steps[list[Conflist]]:
+        with named(who):
+            lists = [self.load(network) for network in networks]
+        return (yield from in_order([runtime.validate(network, who) for network in lists]))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    network: Conflist
+    interface: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    """The capability values for its plugins and this pod."""
+
+
+@contextlib.contextmanager
+def named(who: str) -> Iterator[None]:
+    """Prefix errors in the block with `who`."""
+    try:
+        yield
+    except TestbedError as error:
+        error.message = f"{who}: {error.message}"
+        raise
+
+
+@contextlib.contextmanager
+def storing(networks: Sequence[str]) -> Iterator[None]:
+    """Turn a store error in the block into CNI's, which names the pod's networks."""
+    try:
+        yield
+    except StoreError as error:
+        names = ", ".join(f'"{name}"' for name in networks)
+        what = f"network{'s' * (len(networks) > 1)} {names}: " if names else ""
+        failure = CniError(f"{what}{error.message}", code=IO)
+        failure.where = error.where
+        raise failure from error
+
+
+def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
+    """Return the attachment as containerd makes it, but without random values."""
+    arguments = {
+        "IgnoreUnknown": "1",
+        "K8S_POD_NAMESPACE": pod.metadata.namespace,
+        "K8S_POD_NAME": pod.name,
+        "K8S_POD_INFRA_CONTAINER_ID": container,
+        "K8S_POD_UID": uid(container),
+    }
+    planned = {"mac": pod_mac(pod.context.lab, f"{container}/{wanted.interface}")}
+    namespace = str(netns.path(pod.namespace))
+    return Attachment(pod.name, container, namespace, wanted.interface, arguments, {**planned, **wanted.capabilities})
+
+
+def reported(
+    pod: Pod, command: str, network: Conflist, attachment: Attachment, job: Steps[Result | None] | Steps[Result]
+) -> Steps[Result | None]:
+    """Run the job, and emit an event with its outcome."""
+    text = f"{command} {network.name} on {attachment.interface} by {', '.join(network.types)}"
+    ended = partial(
+        events.CNI, command=command, network=network.name, interface=attachment.interface, host=pod.host.name
+    )
+    began = time.monotonic()
+    try:
+        result = yield from job
+    except TestbedError as error:
+        pod.context.emit(ended(error=error.message), pod.name, f"{text} fails: {error.message}")
+        raise
+    took_s = time.monotonic() - began
+    given = [entry["address"] for entry in result.get("ips", [])] if result else []
+    text = ": ".join(filter(None, (text, ", ".join(given))))
+    pod.context.emit(ended(took_s=took_s, result=result), pod.name, text)
+    return result
+
+
+def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
+    """Run the job of a network without a pod, and emit an event with its outcome."""
+    text = f"{command} {network.name} by {', '.join(network.types)}"
+    try:
+        yield from job
+    except TestbedError as error:
+        failed = events.CNI(command=command, network=network.name, error=error.message)
+        host.context.emit(failed, host.name, f"{text} fails: {error.message}")
+        raise
+    host.context.emit(events.CNI(command=command, network=network.name), host.name, text)
+
+
+def raise_first(outcomes: Sequence[Any]) -> None:
+    """Raise the first error of several jobs, with the others as notes."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]
+    for other in errors[1:]:
+        errors[0].add_note(str(other))
+    if errors:
+        raise errors[0]
+
+
+def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
+    """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
+    for name, mac in verification.interfaces(attachment, result).items():
+        pod.adopt(name, mac)
+    for given in verification.addresses(attachment, result):
+        if given.interface in pod.interfaces:  # a result without interfaces is an IPAM plugin's
+            pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
+    with pod.entered(), rdma.Rdma() as here:
+        found = here.links()
+    for interface, device in found.items():
+        if interface in pod.interfaces and pod[interface].rdma is None:
+            pod[interface].adopt_rdma(device)

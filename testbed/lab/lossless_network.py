@@ -1,0 +1,129 @@
+"""The lossless links of a lab: BPF programs on their ports, the buffers of the switches, and the pauses as events."""
+
+import functools
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from testbed.kernel.lossless.ports import Ports
+from testbed.lab.context import Context
+from testbed.lab.host_interface import HostInterface
+from testbed.lab.interface import Interface
+from testbed.lab.node import Node
+from testbed.lab.nodes.host_node import Host
+from testbed.lab.nodes.switch_node import Switch
+from testbed.lab.port import Port
+from testbed.protocol import events
+from testbed.switch.buffer import buffer_of, pool_values, port_values
+from testbed.switch.profile import Profile
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import Lossless, Plan
+
+LOG = "bpf.log"
+"""The log of a kernel that rejects the programs, in the run directory."""
+
+
+class End(NamedTuple):
+    node: Node[Any]
+    interface: Interface
+    plan: InterfacePlan
+
+
+class LosslessNetwork:
+    """The lossless links, as a source of the scheduler that reports pauses."""
+
+    def __init__(self, context: Context, plan: Plan, lossless: Lossless, nodes: Mapping[str, Node[Any]]) -> None:
+        self._context = context
+        self._lossless = lossless
+        self._ends: dict[int, End] = {}
+        """The ports of switches with a lossless one, and the NICs behind lossless links, by their numbers."""
+        self._switches: list[Node[Any]] = []
+        for node_plan in plan.nodes.values():
+            node = nodes[node_plan.name]
+            planned = [one for one in node_plan.interfaces if one.lossless]
+            if planned and isinstance(node, Switch):
+                self._switches.append(node)
+                planned = list(node_plan.interfaces)
+            for one in planned:
+                self._ends[len(self._ends) + 1] = End(node, node[one.name], one)
+        self._ports = Ports(len(self._ends), len(self._switches), self._note)
+        self._never = os.eventfd(0)
+        self._attach()
+        context.scheduler.sources.append(self)
+
+    def _note(self, text: str) -> None:
+        self._context.file(LOG).write_text(text)
+
+    def _attach(self) -> None:
+        numbers = {(end.node.name, end.plan.name): number for number, end in self._ends.items()}
+        self._ports.follow_queue_pairs()
+        for number, (node, interface, plan) in self._ends.items():
+            switches = node in self._switches
+            port = Port(self._ports, number, self._lossless, plan, switch=switches)
+            owner = self._switches.index(node) if switches else 0
+            pfc = self._lossless.priorities if _speaks_pfc(node, plan) else ()
+            pauses = {"sends_pause": pfc, "honours_pause": pfc}
+            port.begin(owner, interface.index, numbers.get(plan.peer, 0), pauses)
+            with node.entered():
+                if plan.lossless:
+                    interface.port = port
+                    self._ports.attach(number, node.kernel, interface.index)
+                    interface.sends.apply()
+                else:
+                    self._ports.classify(number, node.kernel, interface.index)
+            if isinstance(interface, HostInterface) and node.plan:
+                interface.control_congestion(node.plan.congestion_control, **dict(node.plan.congestion_values))
+        for switch in self._switches:
+            assert isinstance(switch, Switch)
+            switch.profile_changes.append(functools.partial(self._configure, switch))
+            self._configure(switch, switch.first_profile)
+
+    def _configure(self, switch: Switch, profile: Profile) -> None:
+        """Apply a profile to a switch. InputError, and nothing is changed, for sizes that cannot work."""
+        ends = [end for end in self._ends.values() if end.node is switch]
+        buffer = buffer_of(switch.name, profile, self._lossless, len(ends), max(end.plan.mtu for end in ends))
+        shared, classes = pool_values(profile, buffer, self._lossless)
+        profiles = [profile.replace(**dict(end.plan.qos.values)) for end in ends]
+        self._ports.set_pool(self._switches.index(switch), shared, classes)
+        for (_, interface, _), own in zip(ends, profiles, strict=True):
+            if interface.port:
+                interface.port.configure(port_values(own, buffer, self._lossless))
+
+    def buffered(self, switch: Switch) -> int:
+        """Return the bytes of a switch's shared buffer that are in use now."""
+        return int(self._ports.pools[self._switches.index(switch)].used)
+
+    # A source of the scheduler
+
+    def fileno(self) -> int:
+        return self._never
+
+    def catch_up(self) -> None:
+        """End the pauses after which nothing came for a while."""
+        self._ports.end_episodes(time.monotonic_ns())
+
+    def drain(self) -> None:
+        episodes, lost = self._ports.episodes()
+        if lost:
+            self._context.emit(events.LOST(records=lost), "", f"{lost} pauses ended and were overwritten unread")
+        for episode in episodes:
+            interface, lasted = self._ends[episode.port].interface, episode.to_ns - episode.from_ns
+            text = f"{interface.name} is paused in priority {episode.priority}, for {lasted / 1e6:.3f} ms"
+            pause = events.PFC_PAUSED(
+                interface=interface.name, priority=episode.priority, lasted_ns=lasted, frames=episode.frames
+            )
+            interface.emit(pause, text, at_ns=episode.from_ns)
+
+    def close(self) -> None:
+        self._ports.end_episodes(time.monotonic_ns(), all_=True)
+        self.drain()
+        self._context.scheduler.sources.remove(self)
+        self._ports.close()
+        os.close(self._never)
+
+
+def _speaks_pfc(node: Node[Any], plan: InterfacePlan) -> bool:
+    if plan.pfc is not None:
+        return plan.pfc
+    return plan.lossless and (not isinstance(node, Host) or node.nic == "hardware")

@@ -1,0 +1,129 @@
+"""Switches."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.lab.context import Context
+from testbed.lab.interface import Interface
+from testbed.lab.node import Node
+from testbed.lab.overlay import Overlay
+from testbed.switch.agent import Agent
+from testbed.switch.profile import DEFAULT, Profile, check_names, profile
+from testbed.topology import Interface as InterfacePlan
+from testbed.topology import IPAddress
+from testbed.topology import Node as NodePlan
+
+
+class Switch(Node[Interface]):
+    """A VLAN-aware bridge with SVIs in the kernel, its ARP and ND in the agent of the lab's control planes."""
+
+    agent: Agent
+
+    def __init__(self, context: Context, name: str, plan: NodePlan) -> None:
+        super().__init__(context, name, plan)
+        self.planned = plan
+        self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
+        """The profile that it starts with."""
+        self.profile_changes: list[Callable[[Profile], None]] = []
+        """Called with the profile that it is to have; one may raise InputError, and the switch keeps its own."""
+        self._values = Overlay(lambda _: self.profile(), self._set_profile)
+        self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
+
+    def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
+        return Interface(self, name, index, mac, plan)
+
+    def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        return self.agent.ask(self.name, command, **arguments) or {}
+
+    def change_profile(self, **values: Any) -> Callable[[], None]:
+        """Change values of its profile, beside other changes. The returned function undoes this change. InputError for
+        an unknown name or an invalid value."""
+        check_names(values)
+        return self._values.change(values)
+
+    def _set_profile(self, values: Mapping[str, Any]) -> None:
+        if self.profile_changes:
+            wanted = Profile.model_validate(self.profile()).replace(**values)
+            for change in self.profile_changes:
+                change(wanted)
+        self._ask("set", values=values)
+
+    def profile(self) -> dict[str, Any]:
+        """Return the values of its profile as they are now, by their names (`testbed profile describe`)."""
+        return self._ask("profile")
+
+    def change_cpu(self, **values: Any) -> Callable[[], None]:
+        """Change how its CPU handles ARP, beside other changes: see `Agent.ask`. The returned function undoes it."""
+        return self._cpu.change(values)
+
+    def cpu(self) -> Mapping[str, Any]:
+        """Return the state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
+        return self._ask("cpu")
+
+    def restart(self) -> None:
+        """Complete a warm reboot of its CPU."""
+        self._ask("restart")
+
+    def clear_arp(self, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
+        """Delete ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
+        self._ask("clear", family=4, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_nd(self, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
+        """Delete IPv6 neighbour entries: all, or those of a VLAN, of an address."""
+        self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(ip))
+
+    def clear_fdb(self, vlan: int | None = None, mac: str | None = None) -> None:
+        """Delete learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
+        self._ask("clear_fdb", vlan=vlan, mac=mac)
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the ARP, ND and FDB tables in full, see testbed.switch.control."""
+        return self._ask("tables")
+
+    def arp_table(self) -> dict[str, str]:
+        """Return IP to MAC, as the control plane has it."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["arp"]}
+
+    def nd_table(self) -> dict[str, str]:
+        """Return IPv6 address to MAC, as the control plane has it."""
+        return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
+
+    def neighbour(self, ip: IPAddress) -> str | None:
+        """Return the MAC that the control plane has for an address of either family, None if it has none."""
+        return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
+
+    def fdb_table(self) -> dict[str, str]:
+        """Return MAC to port, as the bridge learned it."""
+        return {entry["mac"]: entry["port"] for entry in self.tables()["fdb"]}
+
+    def svi_mac(self, vlan: int | None = None) -> str:
+        """Return the MAC of its SVI in a VLAN, or of the first one: a host's gateway. All its SVIs have one MAC."""
+        macs = [svi.mac for svi in self.planned.svis if vlan in (None, svi.vlan)]
+        if not macs:
+            raise InputError(f"{self.name} has no SVI" + (f" in VLAN {vlan}" if vlan else ""))
+        return macs[0]
+
+    def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
+        """Return the egress port of RoCE packets from one address to another, for each UDP source port; see
+        `egress_ports`."""
+        return self.egress_ports([(source, target, port) for port in source_ports])
+
+    def egress_ports(self, flows: Sequence[tuple[IPAddress, IPAddress, int]]) -> list[str]:
+        """Return the egress port of RoCE packets for each flow: source address, destination address, UDP source port.
+        The kernel is asked, which hashes as for packets; they come from where the source is attached."""
+        plan = self.planned
+        routed = [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
+        if not routed:
+            raise InputError(f"{self.name} does not route: it has no SVI with an address and no routed port")
+        networks = [(address.network, svi.name) for svi in plan.svis for address in svi.addresses]
+        lines = []
+        for source, target, port in flows:
+            here = next((name for network, name in networks if source in network), routed[0])
+            lines.append(f"route get {target} from {source} iif {here} ipproto udp dport 4791 sport {port}\n")
+        answers = self.run("ip", "-j", "-batch", "-", text="".join(lines)).stdout.splitlines()
+        devices = [route["dev"] for line in answers if line for route in json.loads(line)]
+        ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
+        return [ports.get(device, device) for device in devices]  # a routed port is the device itself

@@ -1,0 +1,246 @@
+"""The workers of a Dask cluster as the machines of a sweep.
+
+A host gets testbed's code, the scenario and the image once, by their digests; each run is a task that calls that code
+in a process of the worker (worker_processes.py). If a worker dies, Dask starts its tasks again on another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import mmap
+import pickle
+import re
+import tarfile
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import distributed
+from distributed.comm import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError
+from testbed.machine import cache, child_processes
+from testbed.machine.archives.boot_image import export
+from testbed.machine.image import Image
+from testbed.machine.record import Identity, RunResult
+from testbed.machine.sweeps import remote, sent, worker_processes
+from testbed.machine.sweeps.points import SCRATCH, OnResult, Point, Room, Work
+from testbed.machine.sweeps.sent import HostFile
+from testbed.machine.sweeps.worker_processes import run as run_remotely
+from testbed.machine.task_group import TaskGroup
+from testbed.protocol import messages
+
+ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
+CONNECT_S = 20.0
+CHUNK = 8 << 20
+AHEAD = 2
+"""Runs submitted for each thread of a worker, so that no thread waits for its next one."""
+LOOK_S = 10.0
+GONE = (CancelledError, CommClosedError, ConnectionError, TimeoutError)
+"""The exceptions of Dask when the scheduler is no longer there."""
+
+for module in remote, worker_processes:
+    cloudpickle.register_pickle_by_value(module)
+
+
+def address_of(engine: str) -> str:
+    match = ADDRESS.fullmatch(engine)
+    if match is None:
+        raise InputError(f"--engine: {engine!r} is not of the form dask://HOST:PORT")
+    return f"tcp://{match[1]}"
+
+
+@asynccontextmanager
+async def connected(
+    engine: str, work: Work, image: Image, parent: Path, log: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """Connect to the Dask scheduler at ``dask://HOST:PORT``. What is left of runs is unpacked below `parent`."""
+    address = address_of(engine)
+    for name in "distributed", "distributed.client":
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        client = await distributed.Client(address, asynchronous=True, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        hint = "Start one with `dask scheduler`, and workers with `dask worker HOST:PORT`."
+        raise UnsupportedError(f"no Dask scheduler answers at {engine}", hint=hint) from error
+    try:
+        with child_processes.scratch(parent, SCRATCH) as scratch:
+            yield Cluster(client, work, image, scratch, log)
+    except GONE as error:
+        hint = "When it is back, run the same command: it runs the rest."
+        raise UnsupportedError(f"the Dask cluster at {engine} disappeared", hint=hint) from error
+    finally:
+        await client.close()
+
+
+class Cluster:
+    def __init__(self, client: Any, work: Work, image: Image, scratch: Path, log: Callable[[str], None]) -> None:
+        self._client = client
+        self._image = image
+        self._scratch = scratch
+        self._log = log
+        self._code, self._work = sent.code(), sent.work(work)
+        self._names = self._code.name, self._work.name, image.digest
+        self._preparing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._exporting = asyncio.Lock()
+
+    async def identity(self) -> Identity:
+        """Return the machines and the code of all workers. InputError if two differ."""
+        found: dict[str, Identity] = {}
+        while not found:
+            async with TaskGroup() as group:
+                workers = await self._workers()
+                tasks = {address: group.create_task(self._prepare(address)) for address in workers}
+            found = {address: identity for address, task in tasks.items() if (identity := task.result())}
+        first = next(iter(found.values()))
+        for address, other in found.items():
+            if other != first:
+                text = f"the workers have different versions of QEMU: {first.qemu} and {other.qemu}"
+                raise InputError(text, where=address, hint="Install the same version of QEMU on all workers.")
+        return first
+
+    async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
+        waiting = deque(points)
+        running: dict[Any, Point] = {}
+        while waiting or running:
+            ahead = AHEAD * sum((await self._workers()).values())
+            while waiting and len(running) < ahead:
+                point = waiting.popleft()
+                running[self._submit(point, kept=room())] = point
+            for future in await self._ended([*running]):
+                point = running.pop(future)
+                address, answer = await self._answer(future, point)
+                if answer is None:
+                    await self._prepare(address)
+                    waiting.appendleft(point)
+                else:
+                    await self._deliver(point, *answer, on_result)
+
+    def _submit(self, point: Point, *, kept: bool) -> Any:
+        names, request = self._names, pickle.dumps(("run", point, kept))
+
+        async def carry_out() -> tuple[str, bytes | None]:  # a function of a function travels by value
+            return await run_remotely(names, request)
+
+        return self._client.submit(carry_out, pure=False)
+
+    async def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
+        while True:
+            with suppress(TimeoutError):
+                found = await distributed.wait(futures, return_when="FIRST_COMPLETED", timeout=LOOK_S)
+                return list(found.done)
+            await self._workers()
+
+    async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes | None] | None]:
+        """Return the worker and its answer; None from a host that lacks something."""
+        try:
+            address, answer = await future
+        except KilledWorker as error:
+            hint = "A run needs up to 1 GB: workers may not have enough memory."
+            text = f"{point.label} with seed {point.seed}: every worker that ran it died"
+            raise TestbedError(text, hint=hint) from error
+        except RuntimeError as error:
+            raise TestbedError(str(error)) from error
+        return address, read(answer, address) if answer else None
+
+    async def _deliver(self, point: Point, result: RunResult, packed: bytes | None, on_result: OnResult) -> None:
+        directory = None
+        if packed is not None:
+            directory = self._scratch / uuid4().hex
+            await asyncio.to_thread(unpack, packed, directory)
+        await on_result(point, result, directory)
+
+    async def _workers(self) -> Mapping[str, int]:
+        """Return the threads of each worker, by its address. Wait for the first one."""
+        while not (found := await self._client.nthreads()):
+            self._log("the cluster has no worker: wait for one")
+            await asyncio.sleep(1)
+        return dict(found)
+
+    async def _prepare(self, address: str) -> Identity | None:
+        """Send what the host of a worker lacks. Return the identity of its runs; None if the worker is gone."""
+        try:
+            where = await self._ask(address, remote.whereabouts)
+            async with self._preparing[where]:
+                return await self._prepare_host(address, where[0])
+        except (ConnectionError, CommClosedError, TimeoutError):
+            if self._client.status != "running":
+                raise
+            return None
+
+    async def _prepare_host(self, address: str, host: str) -> Identity:
+        needed = {one.name: one for one in (self._code, self._work)}
+        for name in await self._ask(address, remote.lacking, [*needed]):
+            self._log(f"send {name.partition('-')[0]} to {host}")
+            await self._send(address, needed[name])
+        identity: Identity | None = read(await self._call(address, "prepare"), address)
+        if identity is None:
+            async with self._exported() as exported:
+                self._log(f"send the image to {host}, {len(exported.data) / 1e6:.0f} MB")
+                await self._send(address, exported)
+            identity = read(await self._call(address, "image", exported.name), address)
+        assert identity is not None, "it has just been sent"
+        return identity
+
+    @asynccontextmanager
+    async def _exported(self) -> AsyncIterator[HostFile]:
+        """Yield the image with its layer as a file that can be imported."""
+        path = self._scratch / "image.tar"
+        async with self._exporting:
+            if not path.exists():
+                base, layer = replace(self._image, layer=None), self._image.layer
+                await asyncio.to_thread(export, base, path, [layer] if layer else [])
+        digest = path.with_name(f"{path.name}.sha256").read_text().split()[0]
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            yield HostFile(f"sent-{digest}.tar", digest, data)
+
+    async def _send(self, address: str, one: HostFile) -> None:
+        part = f"part-{uuid4().hex}"
+        for offset in range(0, len(one.data), CHUNK):
+            await self._ask(address, remote.receive, part, offset, one.data[offset : offset + CHUNK])
+        await self._ask(address, remote.finish, part, one.name, one.digest)
+
+    async def _call(self, address: str, action: str, *arguments: str) -> bytes:
+        request = pickle.dumps((action, *arguments))
+        answer: bytes = await self._ask(address, worker_processes.prepare, self._names, request)
+        return answer
+
+    async def _ask(self, address: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            found = await self._client.run(function, *arguments, workers=[address])
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                text = "the worker's disk is full: it needs space for the image and testbed's code"
+                raise UnsupportedError(text, where=address, hint=cache.LARGER_DISK) from error
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise TestbedError(str(error), where=address) from error
+        if address not in found:
+            raise CommClosedError(f"{address} is gone")
+        return found[address]
+
+
+def read(answer: bytes, address: str) -> Any:
+    """Return the answer of a process on a worker; None from a host that lacks something. Raise its error."""
+    match pickle.loads(answer):  # noqa: S301 - of the code that was sent
+        case "failed", failure:
+            error = messages.error_of(failure, str)
+            error.where = error.where or address
+            raise error
+        case _, found:
+            return found
+    raise AssertionError("an answer is a pair")
+
+
+def unpack(packed: bytes, directory: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
+        tar.extractall(directory, filter="data")

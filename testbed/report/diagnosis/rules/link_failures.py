@@ -1,0 +1,96 @@
+"""Rules for links of which an end was down."""
+
+from collections.abc import Callable
+
+from testbed.report.diagnosis.case import Case
+from testbed.report.diagnosis.rules.facts import (
+    BEHIND_NS,
+    OF_THE_NETWORK,
+    Finding,
+    evidence,
+    hits,
+    retries,
+    stalls,
+    stopped,
+)
+from testbed.report.diagnosis.rules.link_ends import Down, downs, link_name, ranks_at
+
+
+def nic_down(case: Case) -> Finding | None:
+    """Find a host's own end of a link that is down."""
+    return _down(case, "nic-down", lambda down: down.node not in case.seen.gateways, "its own NIC {link} is down")
+
+
+def switch_down(case: Case) -> Finding | None:
+    """Find a switch whose links are all down, and ranks that use them."""
+    ends: dict[tuple[str, str], Down] = {}
+    for down in downs(case):
+        if down.until is None:
+            own = down.node, down.interface
+            ends |= {own: down, case.seen.peers.get(own, own): down}
+    for switch in sorted(case.seen.gateways):
+        links = [end for end in case.seen.peers if end[0] == switch]
+        ranks = sorted({rank for end in links for rank in ranks_at(case, *end)})
+        if len(links) < 2 or not ranks or not all(end in ends for end in links):
+            continue
+        since = min(ends[end].since for end in links)
+        text = f"{case.ranks(ranks)} stalled first: all links of {switch} are down"
+        facts = [(ends[end].since, f"{ends[end].node}: {ends[end].why}") for end in links]
+        return Finding("switch-down", since, text, ranks, evidence=evidence(iter(facts), stalls(case), hits(case)))
+    return None
+
+
+def link_down(case: Case) -> Finding | None:
+    """Find a switch's end of a rank's link, or of one between switches, that is down."""
+    return _down(case, "link-down", lambda down: down.node in case.seen.gateways, "its link {link} is down")
+
+
+def link_flap(case: Case) -> Finding | None:
+    """Find a link that was down when the job stopped, and came back too late: the retries were used up."""
+    stuck = case.stuck
+    if stuck is None or case.job.status != "RETRY_EXC_ERR":
+        return None
+    for down in downs(case):
+        if down.until is None or down.until <= stuck.began or not _carries(case, down):
+            continue
+        ranks, name = ranks_at(case, down.node, down.interface), link_name(case, down.node, down.interface)
+        seconds = (down.until - down.since) / 1e9
+        lasted = f"the link {name} was down for {seconds:.1f} s, and up again after the last retry"
+        text = f"{case.ranks(ranks)} stalled first: {lasted}" if ranks else lasted
+        facts = evidence(
+            (down.since, f"{down.node}: {down.why}"),
+            (down.until, f"{down.node}: {down.interface} is up again"),
+            stalls(case),
+            hits(case),
+            retries(case),
+        )
+        return Finding("link-flap", down.since, text, ranks, name, evidence=facts)
+    return None
+
+
+def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> Finding | None:
+    when = stopped(case) + BEHIND_NS if case.stuck else case.job.ended
+    found = [down for down in downs(case) if which(down) and down.until is None and _carries(case, down)]
+    if not found:
+        return None
+    down = min(found, key=lambda one: (one.since > when, not _of_a_rank(case, one), one.since))
+    ranks = ranks_at(case, down.node, down.interface)
+    name = link_name(case, down.node, down.interface)
+    whose = words.format(link=name)
+    text = f"{case.ranks(ranks)} stalled first: {whose}" if ranks else f"the link {name} is down"
+    facts = evidence((down.since, f"{down.node}: {down.why}"), stalls(case), hits(case), retries(case))
+    return Finding(cause, down.since, text, ranks, name, evidence=facts)
+
+
+def _carries(case: Case, down: Down) -> bool:
+    """Return whether a link may carry the job: a rank's, or one between switches if the job died of the network."""
+    if ranks_at(case, down.node, down.interface):
+        return True
+    peer = case.seen.peers.get((down.node, down.interface), ("", ""))[0]
+    of_switches = {down.node, peer} <= case.seen.gateways
+    return of_switches and bool(case.job.status or case.job.late or OF_THE_NETWORK.search(case.job.failure))
+
+
+def _of_a_rank(case: Case, down: Down) -> bool:
+    ends = (down.node, down.interface), case.seen.peers.get((down.node, down.interface), ("", ""))
+    return any(end in case.ports for end in ends)

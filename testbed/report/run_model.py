@@ -1,0 +1,218 @@
+"""A run for its report: the directory of a variant, or of a lab, with facts that are not in its files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows, requests
+from testbed.records.event_reader import read
+
+RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the latest one."
+
+FAILURES = ("failed", "error")
+"""Outcomes of tests: in the test itself, or around it."""
+MOST_TESTS = 12
+"""Maximum of tests in a report; those that passed fill the remaining places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A directory with events.jsonl, topology.json, captures and counters: a variant's, or a lab's. Without outcomes it
+    has no verdict. `realtime_ns` is CLOCK_REALTIME at t = 0; with None, captures have no place in the time line."""
+
+    name: str
+    directory: Path
+    text: str = ""
+    expected: str | None = None
+    observed: str | None = None
+    failures: tuple[str, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    trace: str = ""
+    virtual_s: float = 0.0
+    wall_s: float | None = None
+    realtime_ns: int | None = None
+
+    @property
+    def as_expected(self) -> bool | None:
+        if self.expected is None:
+            return None
+        return self.observed == self.expected and not self.failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The parts of a report, and its head. `facts` are pairs of a name and a value."""
+
+    name: str
+    place: str
+    """The name of its directory, which distinguishes it from other runs of the same scenario."""
+    title: str
+    text: str
+    facts: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def as_expected(self) -> bool | None:
+        """True if all parts are as expected; None if no part has a verdict."""
+        known = [one.as_expected for one in self.parts if one.as_expected is not None]
+        return all(known) if known else None
+
+
+def read_run(directory: Path) -> Run:
+    """Read a run directory, of any version of testbed that wrote a result.json. InputError if it is none."""
+    path = directory / RESULT
+    if (directory / TESTS).is_file():
+        return _session(directory)
+    if not path.is_file():
+        near = directory.parent / RESULT
+        hint = f"Did you mean {directory.parent}?" if near.is_file() else RUNS_HINT
+        raise InputError("is not a run directory: it has no result.json", where=str(directory), hint=hint)
+    try:
+        found = json.loads(path.read_bytes())
+        if "variants" not in found:
+            return _lab(directory, found)
+        parts = tuple(_part(directory, variant) for variant in found["variants"])
+        scenario = str(found["scenario"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
+    made = found.get("made_from")
+    made = made if isinstance(made, dict) else {}
+    known = {
+        "seed": found.get("seed"),
+        "clock": found.get("clock"),
+        "machine": found.get("machine"),
+        "testbed": made.get("testbed"),
+        "QEMU": made.get("qemu"),
+        "image": str(found.get("image") or "")[:12],
+        "trace": str(found.get("trace") or "")[:12],
+    }
+    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    title, text = str(found.get("title") or ""), str(found.get("text") or "")
+    return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
+
+
+def _session(directory: Path) -> Run:
+    """Read the directory of a session of pytest: its tests that had a lab, all that failed and some that passed."""
+    path = directory / TESTS
+    try:
+        tests = [json.loads(line) for line in path.read_text().splitlines()]
+        with_labs = [test for test in tests if _has_lab(directory, test)]
+        failed = [_test(directory, test) for test in with_labs if test["outcome"] in FAILURES]
+        passed = [_test(directory, test) for test in with_labs if test["outcome"] == "passed"]
+        failures = sum(test["outcome"] in FAILURES for test in tests)
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
+    parts = (*failed, *passed[: max(0, MOST_TESTS - len(failed))])
+    if not parts:
+        raise InputError("no test of this session had a lab", where=str(directory), hint="pytest.txt has its output.")
+    return Run(
+        name="pytest",
+        place=directory.resolve().name,
+        text="",
+        parts=parts,
+        title=f"{len(tests)} tests in a machine, {failures} failed",
+        facts=(("with a lab", str(len(with_labs))), ("in this report", str(len(parts)))),
+    )
+
+
+def _has_lab(directory: Path, test: Mapping[str, Any]) -> bool:
+    """Return whether the directory that a machine named is below the session's, and a lab's."""
+    place = (directory / str(test["directory"])).resolve()
+    return place.is_relative_to(directory.resolve()) and (place / EPOCH).is_file()
+
+
+def _test(directory: Path, found: Mapping[str, Any]) -> Part:
+    place = directory / found["directory"]
+    epoch = read_json(place / EPOCH) or {}
+    failures = (str(found["text"]),) if found["outcome"] != "passed" else ()
+    return Part(
+        name=str(found["test"]),
+        directory=place,
+        expected="passed",
+        observed=str(found["outcome"]),
+        failures=failures,
+        virtual_s=float(found["virtual_s"]),
+        wall_s=float(found["wall_s"]),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
+
+
+def _lab(directory: Path, found: dict[str, Any]) -> Run:
+    """Read the directory of a lab, which has the files of a variant and no verdict."""
+    made, epoch = dict(found["made_from"]), found.get("epoch") or {}
+    known = {
+        "topology": found["topology"],
+        "seed": found["seed"],
+        "clock": found["clock"],
+        "testbed": made.get("testbed"),
+        "QEMU": made.get("qemu"),
+        "image": str(made.get("image") or "")[:12],
+        "trace": str(found["trace"])[:12],
+    }
+    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    part = Part(
+        name=str(found["name"]),
+        directory=directory,
+        trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"] or 0),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
+    return Run(
+        name=str(found["name"]),
+        place=directory.resolve().name,
+        title="A lab that lived",
+        text="",
+        facts=facts,
+        parts=(part,),
+    )
+
+
+def _part(directory: Path, found: dict[str, Any]) -> Part:
+    name = str(found["name"])
+    if not name or name in (".", "..") or "/" in name:
+        raise ValueError(f"{name!r} cannot be the name of a variant")
+    epoch = found.get("epoch") or {}
+    return Part(
+        name=name,
+        directory=directory / name,
+        text=str(found.get("text") or ""),
+        expected=str(found["expected"]),
+        observed=found["observed"] and str(found["observed"]),
+        failures=tuple(map(str, found["failures"])),
+        evidence=dict(found["evidence"]),
+        settings=dict(found.get("settings") or {}),
+        trace=str(found["trace"]),
+        virtual_s=float(found["virtual_s"]),
+        wall_s=float(found["wall_s"]),
+        realtime_ns=epoch.get("realtime_ns"),
+    )
+
+
+def read_events(directory: Path) -> list[Event]:
+    """Return the events of a directory, in the order of time; none without the file. A damaged line, such as the last
+    one of a killed machine, is left out."""
+    return sorted(read(directory / EVENTS), key=lambda event: event["t"])
+
+
+def read_plan(directory: Path) -> PlanRows | None:
+    """Return the planned topology of a directory; None if its machine ended before planning it."""
+    path = directory / TOPOLOGY
+    if not path.is_file():
+        return None
+    try:
+        found: PlanRows = requests.adapter(PlanRows).validate_json(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"is damaged: {str(error).splitlines()[0]}", where=str(path)) from None
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file; None if it is missing or cut off."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,101 @@
+"""The text in a box. A label's width follows from a font of fixed width, without measuring."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.topology.graph.picture import Box, Picture
+from testbed.topology.kinds import KINDS
+from testbed.topology.plan import Interface, Node
+
+FONT, SMALL = 12, 10
+CHARACTER = 0.62
+"""The advance of a character of common fixed-width fonts, in ems, rounded up."""
+LINE = 16
+PAD = 10
+ROWS = 16
+"""The maximum of names in a column of a box with many hosts."""
+MAX_VLANS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text. `x` is its left edge, or its middle; `y` its base line."""
+
+    x: float
+    y: float
+    text: str
+    size: int = FONT
+    middle: bool = False
+    style: str = ""
+    rail: int | None = None
+    node: str = ""
+    """The node that it names."""
+
+
+def text_width(text: str, size: int = FONT) -> float:
+    return len(text) * size * CHARACTER
+
+
+def written(picture: Picture, box: Box) -> list[Label]:
+    """Return the labels of a box, relative to its upper left corner."""
+    return _host_lines(picture, box) if box.kind.is_host else _switch_lines(picture, box.nodes[0])
+
+
+def _switch_lines(picture: Picture, node: Node) -> list[Label]:
+    kind = node.profile or node.kind
+    lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
+    hosted = {port.vlan for port in node.interfaces if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
+    vlans = [
+        " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
+        for svi in node.svis
+        if svi.vlan in hosted or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
+    ]
+    if len(vlans) > MAX_VLANS:
+        vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
+    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=2)]
+
+
+def _host_lines(picture: Picture, box: Box) -> list[Label]:
+    first, several = box.nodes[0], len(box.nodes) > 1
+    heading = f"{len(box.nodes)} hosts" if several else first.name
+    lines = [Label(PAD, 0, heading, style="name", node="" if several else first.name)]
+    rails = {
+        end.name: cable.rail
+        for cable in picture.cables_of(box)
+        for ends in cable.links
+        for end in ends
+        if end.node == first.name
+    }
+    for end in first.interfaces:
+        style, rail = "" if rails[end.name] else "quiet", rails[end.name]
+        addresses = [str(given.network if several else given) for given in end.addresses]
+        lines.append(Label(PAD, len(lines) * LINE, " ".join((end.name, *addresses[:1])), SMALL, style=style, rail=rail))
+        beside = PAD + text_width(f"{end.name} ", SMALL)
+        for address in addresses[1:]:
+            lines.append(Label(beside, len(lines) * LINE, address, SMALL, style=style, rail=rail))
+    if several:
+        lines += _names(box.nodes, len(lines) * LINE + 4)
+    return lines
+
+
+def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
+    columns = max(-(-len(nodes) // ROWS), 2 if len(nodes) > ROWS // 2 else 1)
+    rows = -(-len(nodes) // columns)
+    across = max(text_width(node.name, SMALL) for node in nodes) + 10
+    for number, node in enumerate(nodes):
+        column, row = divmod(number, rows)
+        yield Label(PAD + column * across, top + row * 13, node.name, SMALL, node=node.name)
+
+
+def ports(ends: Iterable[Interface]) -> str:
+    """Return `e1`, `e1–e16`, or `16 ports` if they are not consecutive."""
+    names = list(dict.fromkeys(end.name for end in ends))
+    if len(names) == 1:
+        return names[0]
+    split = [re.fullmatch(r"(.*?)([0-9]+)", name) for name in names]
+    numbers = [int(match[2]) for match in split if match]
+    same = len({match[1] for match in split if match}) == 1
+    if same and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[0] + len(names))):
+        return f"{names[0]}–{names[-1]}"
+    return f"{len(names)} ports"

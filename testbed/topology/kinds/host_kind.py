@@ -1,0 +1,191 @@
+"""Hosts with RDMA NICs."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from testbed.documents.problems import Problems
+from testbed.documents.text import describe, listing, quoted
+from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
+from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
+from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
+from testbed.topology.resolved import Port, ResolvedNode
+from testbed.topology.values import RDMA, check_rdma, string_schema
+
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
+
+
+def check_command(value: str) -> str:
+    """Check one command for `shlex`, as containerlab splits it: no shell is involved."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"{describe(value)} is not a command: {str(error).lower()}") from None
+    if not words:
+        raise ValueError("a command is empty")
+    return value
+
+
+def check_env(value: dict[str, Any]) -> dict[str, str]:
+    env = {}
+    for name, item in value.items():
+        if name.startswith("__"):
+            raise ValueError(f"{quoted(name)} imports variables; testbed does not: a lab must be the same everywhere")
+        if not re.fullmatch(_VARIABLE, name):
+            raise ValueError(f"{quoted(name)} is not the name of an environment variable")
+        if not isinstance(item, str | int):
+            raise ValueError(f"variable {quoted(name)} must be a string, not {describe(item)}; quote it")  # noqa: TRY004
+        env[name] = str(item).lower() if isinstance(item, bool) else str(item)
+    return env
+
+
+def parse_sysctls(value: Any) -> Any:
+    """Return sysctls of a network namespace such as ``net.ipv4.ip_forward`` as paths below /proc/sys."""
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        name, shown = str(key), quoted(key)
+        if not re.fullmatch(_SYSCTL, name):
+            raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
+        # As in sysctl(8): in a name with slashes dots are literal, those of a VLAN's interface.
+        path = name if "/" in name else name.replace(".", "/")
+        if not path.startswith("net/"):
+            raise ValueError(f"sysctl {shown} belongs to the machine, not to a node; a node has only sysctls of net")
+        if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
+            raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
+        found[path] = str(item)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A NIC of this machine, by the name of its RDMA device."""
+
+    device: str
+
+
+def parse_rdma(value: Any) -> Any:
+    if isinstance(value, bool | Nic):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"'rdma' must be true, false or a NIC such as {{device: mlx5_0}}, not {describe(value)}")  # noqa: TRY004
+    if list(value) != ["device"]:
+        raise ValueError(f"'rdma' of a NIC must have the key 'device' only, not {listing(map(quoted, value))}")
+    return Nic(check_rdma(value["device"]))
+
+
+def _mapping(pattern: str, *types: str) -> WithJsonSchema:
+    """Return the JSON Schema of a mapping whose keys match the pattern."""
+    values = {pattern: {"type": list(types)}}
+    return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
+
+
+Command = Annotated[str, AfterValidator(check_command)]
+Env = Annotated[dict[str, Any], AfterValidator(check_env), _mapping(f"^{_VARIABLE}$", "string", "integer", "boolean")]
+Rdma = Annotated[
+    bool | Nic,
+    BeforeValidator(parse_rdma),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {
+                    "type": "object",
+                    "title": "Nic",
+                    "properties": {"device": string_schema(RDMA, "mlx5_0") | {"description": "Its RDMA device."}},
+                    "required": ["device"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), _mapping(r"^net[./]", "string", "integer")]
+
+
+class HostKeys(RoutedKeys):
+    nic: NicModel | None = None
+    """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
+    rdma: Rdma | None = None
+    """
+    Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true. Or, with
+    `--machine local`, a NIC of this machine, which becomes its only interface with RDMA: `{device: mlx5_0}`.
+    """
+    congestion_control: CongestionControl | None = None
+    """
+    Host: pacing of queue pairs by its NICs on lossless links: `dcqcn` by the marks of switches, `timely` by round
+    trips. Default: `dcqcn` of `nic: hardware`, `none` of `nic: rxe`.
+    """
+    congestion_values: dict[str, float] | None = None
+    """Host: values that replace the algorithm's own, such as `scale` (docs/lossless.md lists them). Merged value by
+    value when several levels of the file have the key."""
+    exec: list[Command] | None = None
+    """
+    Host, linux: commands to run on the node when the lab is up, in this order and without a shell. Commands of all
+    levels of the file are run. A command that fails is an error; the run directory has their output.
+    """
+    env: Env | None = None
+    """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
+    sysctls: Sysctls | None = None
+    """
+    Host, linux: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before its interfaces
+    come up. Merged by name over the levels of the file.
+    """
+
+
+class Host(Kind):
+    name = "host"
+    lab_class = "host_node:Host"
+    about = "a machine with RDMA NICs"
+    keys = HostKeys
+    added_up: ClassVar[tuple[str, ...]] = ("exec",)
+    shape = Shape(("([", "])"), "ellipse", "fill: #fff; stroke: #94a3b8")
+    is_host = True
+    containerlab: ClassVar[Role | None] = "machine"
+    special = "host"
+
+    def complete(self, node: ResolvedNode, problems: Problems) -> None:
+        node.rdma = node.keys.rdma is not False
+        node.nic = node.keys.rdma.device if isinstance(node.keys.rdma, Nic) else ""
+
+    def check_port(self, port: Port, problems: Problems) -> None:
+        """Accept any name."""
+
+    def check_addresses(self, port: Port, problems: Problems) -> None:
+        """Accept any address."""
+
+    def has_classes(self, node: ResolvedNode) -> bool:
+        return node.rdma
+
+    def untagged(self, port: Port) -> str | int | None:
+        return port.name
+
+    def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
+        keys: HostKeys = node.keys
+        return Node(
+            node.name,
+            Host.name,
+            interfaces,
+            keys.nic or "rxe",
+            keys.congestion_control or ("dcqcn" if keys.nic == "hardware" else "none"),
+            tuple((keys.congestion_values or {}).items()),
+            routes=self._routes(node, interfaces, problems),
+            exec=tuple(tuple(shlex.split(command)) for command in keys.exec or []),
+            env=tuple((keys.env or {}).items()),
+            sysctls=tuple((keys.sysctls or {}).items()),
+            ipv6=not node.planned,
+        )
+
+    def _routes(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> tuple[Route, ...]:
+        if node.keys.routes is not None:
+            own = [address for interface in interfaces for address in interface.addresses]
+            return static_routes(node, own, problems)
+        first = {family: ip for port in reversed(node.ports.values()) for family, ip in port.gateways.items()}
+        return tuple(
+            Route(to, (first[family],)) for family, to in ((4, DEFAULT_ROUTE), (6, DEFAULT_ROUTE6)) if family in first
+        )

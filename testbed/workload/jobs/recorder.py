@@ -1,0 +1,116 @@
+"""The flight recorders of a job's ranks: the MPI calls that each made, from the files that flight.c maps."""
+
+import json
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from testbed.protocol import FLIGHT
+from testbed.protocol.flight import Call
+from testbed.protocol.flight import read as of_line
+from testbed.workload.jobs.placement import Rank
+
+HEAD = struct.Struct("=qii")
+"""Calls, groups, and padding. These are the structures of flight.c."""
+GROUP = struct.Struct("=ii62i")
+GROUPS = 64
+CALL = struct.Struct("=qqqqqii24s")
+CALLS = 2048
+
+
+def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
+    """Turn the recorders' files in the directory of a job into its flight.jsonl; nothing where there are none."""
+    found: list[Call] = []
+    for rank in ranks:
+        file = path(directory, rank.number)
+        if file.exists():
+            found += read(file, rank, zero_ns)
+            file.unlink()
+    if found:
+        found.sort(key=lambda call: (call.began, call.rank))
+        lines = (json.dumps(call.json(), separators=(",", ":")) + "\n" for call in found)
+        (directory / FLIGHT).write_text("".join(lines))
+
+
+def calls(directory: Path, rank: Rank, zero_ns: int) -> list[Call]:
+    """Return the calls of a rank so far, while its job runs and afterwards."""
+    file, written = path(directory, rank.number), directory / FLIGHT
+    if file.exists():
+        return list(read(file, rank, zero_ns))
+    lines = written.read_text().splitlines() if written.exists() else ()
+    return [call for call in map(of_line, map(json.loads, lines)) if call.rank == rank.number]
+
+
+def path(directory: Path, rank: int) -> Path:
+    return directory / f"flight-{rank}.bin"
+
+
+def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
+    """Yield the calls of a rank that its ring still has, the first one first. `zero_ns` is the monotonic clock at the
+    zero of events."""
+    data = file.read_bytes()
+    if len(data) < _place(CALLS):  # it ended while it made the file
+        return
+    count, groups, _ = HEAD.unpack_from(data)
+    names = list(_communicators(data, groups))
+    for number in range(max(0, count - CALLS), count):
+        yield _call(data, number, rank, names, zero_ns)
+
+
+def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
+    """Return the last call of a rank, None if there is none yet."""
+    try:
+        handle = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        data = os.pread(handle, _place(CALLS), 0)
+    finally:
+        os.close(handle)
+    if len(data) < _place(CALLS):
+        return None
+    count, groups, _ = HEAD.unpack_from(data)
+    return _call(data, count - 1, rank, list(_communicators(data, groups)), zero_ns) if count else None
+
+
+def _place(number: int) -> int:
+    return HEAD.size + GROUPS * GROUP.size + number * CALL.size
+
+
+def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
+    found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, _place(number % CALLS))
+    name, members = names[group] if 0 <= group < len(names) else ("", ())
+    return Call(
+        rank.number,
+        str(rank.host),
+        found,
+        operation.partition(b"\0")[0].decode(),
+        name,
+        sequence,
+        size,
+        members[peer] if 0 <= peer < len(members) else None,
+        began - zero_ns,
+        ended - zero_ns if ended else None,
+    )
+
+
+def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:
+    seen: Counter[str] = Counter()
+    for number in range(count):
+        size, _, *members = GROUP.unpack_from(data, HEAD.size + number * GROUP.size)
+        name = ranges(members[:size]) + (f" of {size}" if size > len(members) else "")
+        seen[name] += 1
+        yield name + (f"#{seen[name]}" if seen[name] > 1 else ""), members[:size]
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in words: ``0-2,5``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == end else f"{first}-{end}" for first, end in runs)
