@@ -84,15 +84,8 @@ def write_session(
 
 
 def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
-    return {
-        "seed": seed,
-        "clock": clock,
-        "machine": identity.machine,
-        "image": identity.image,
-        "qemu": identity.qemu,
-        "testbed": identity.testbed,
-        "code": identity.code,
-    }
+    made_from = {name: getattr(identity, name) for name in ("machine", "image", "qemu", "testbed", "code")}
+    return {"seed": seed, "clock": clock, **made_from}
 
 
 def _of_variant(scenario: str, variant: VariantResult) -> Case:

@@ -6,6 +6,7 @@ nobody needs root.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -29,16 +30,11 @@ ENVIRONMENT = {
 UNUSED = ("doc", "info", "locale", "man")
 """Directories of /usr/share that the image does not have either."""
 INSTALL = (
-    "apt-get",
-    "install",
-    "-y",
-    "-q",
-    "--no-install-recommends",
-    "--allow-downgrades",
-    *("-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=/dev/null"),
-    *("-o", "Dir::State::Lists=/run/apt", "-o", "Dir::Cache=/run/apt", "-o", "Dir::Log=/run/apt"),
-    *("-o", "APT::Sandbox::User=root", "-o", "Dpkg::Use-Pty=0"),
-    *("-o", "Dpkg::Options::=--force-unsafe-io", "-o", "Dpkg::Options::=--force-confnew"),
+    *shlex.split("""apt-get install -y -q --no-install-recommends --allow-downgrades
+        -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists=/run/apt -o Dir::Cache=/run/apt -o Dir::Log=/run/apt
+        -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0
+        -o Dpkg::Options::=--force-unsafe-io -o Dpkg::Options::=--force-confnew"""),
     *(word for name in UNUSED for word in ("-o", f"Dpkg::Options::=--path-exclude=/usr/share/{name}/*")),
 )
 NO_DAEMONS = Path("usr/sbin/policy-rc.d")

@@ -142,24 +142,16 @@ def local() -> Iterator[Check]:
     plugins, pods = any(map(os.path.isdir, CNI_PLUGINS)), "not installed; labs with pods need them"
     yield _root()
     yield _look("kernel", new, text, f"{text}; rdma_rxe works in network namespaces from {oldest} on", NEWER_KERNEL)
-    yield _look(
-        "modules",
-        not modules,
-        f"this kernel has {', '.join(LOCAL_MODULES)}",
-        f"this kernel has no {', '.join(modules)}",
-        NEWER_KERNEL,
-    )
+    lacking = f"this kernel has no {', '.join(modules)}"
+    yield _look("modules", not modules, f"this kernel has {', '.join(LOCAL_MODULES)}", lacking, NEWER_KERNEL)
     yield _local_tools()
     yield _pyverbs()
     yield _look("CNI plugins", plugins, "installed", pods, apt("containernetworking-plugins"), "note")
-    yield _look(
-        "tracefs",
-        TRACING.exists(),
-        "mounted",
+    absent, mount = (
         f"not on {TRACING.parent}; `nic: hardware` needs it",
         f"sudo mount -t tracefs tracefs {TRACING.parent}",
-        "note",
     )
+    yield _look("tracefs", TRACING.exists(), "mounted", absent, mount, "note")
 
 
 def _root() -> Check:
@@ -208,16 +200,9 @@ def _has_module(name: str, release: str) -> bool:
 
 def require_packages(packages: Sequence[str]) -> None:
     """Raise UnsupportedError with those of these Debian packages that this system lacks."""
-    listed = (
-        ""
-        if not shutil.which("dpkg-query")
-        else subprocess.run(
-            ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n", *packages],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout
-    )
+    query, listed = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n"], ""
+    if shutil.which(query[0]):
+        listed = subprocess.run([*query, *packages], capture_output=True, text=True, check=False).stdout
     installed = {line.removeprefix("installed ") for line in listed.splitlines()}
     if lacking := [name for name in packages if name not in installed]:
         raise UnsupportedError(f"this system lacks the packages {', '.join(lacking)}", hint=f"Run: {apt(*lacking)}")

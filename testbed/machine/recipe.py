@@ -1,6 +1,8 @@
 """The recipe of images. The text of this module is part of the key of an image, so whatever does not bear on the
 contents of images belongs elsewhere."""
 
+from __future__ import annotations
+
 import os
 import re
 import shlex
@@ -69,38 +71,21 @@ def debian_command(work: Path) -> list[str]:
     )
     exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
     hooks = [
-        *(
-            "--setup-hook",
-            f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
-            '> "$1/etc/apt/sources.list.d/backports.list"',
-        ),
+        *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
+          '> "$1/etc/apt/sources.list.d/backports.list"'),
         *("--customize-hook", kernel),
-        *(
-            x
-            for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh")
-            for x in ("--customize-hook", f"upload {shlex.quote(str(GUEST / name))} /testbed/{name}")
-        ),
+        *(x for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh")
+          for x in ("--customize-hook", f"upload {shlex.quote(str(GUEST / name))} /testbed/{name}")),
         *("--customize-hook", 'mkdir "$1/testbed/python"'),
         *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
         *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
-        *(
-            "--customize-hook",
-            f'mkfs.erofs --quiet -x-1 --all-root -T {EPOCH} -U {ROOT_UUID} "{exclude}" "$1/testbed/root.erofs" "$1"',
-        ),
-        *(
-            x
-            for inside, outside in (
-                ("root.erofs", "root.erofs"),
-                ("vmlinuz", "vmlinuz"),
-                ("initrd.cpio", "initrd"),
-                ("packages", "packages"),
-                ("kernel-release", "kernel-release"),
-                ("sources", "sources"),
-                ("dpkg-status", "dpkg-status"),
-            )
-            for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")
-        ),
-    ]
+        *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {EPOCH} -U {ROOT_UUID} "
+          f'"{exclude}" "$1/testbed/root.erofs" "$1"'),
+        *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
+                                    ("packages", "packages"), ("kernel-release", "kernel-release"),
+                                    ("sources", "sources"), ("dpkg-status", "dpkg-status"))
+          for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
+    ]  # fmt: skip
     command = ["env", f"SOURCE_DATE_EPOCH={EPOCH}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]
     return [*command, f"--include={','.join(packages)}", *hooks, SUITE, os.devnull]
 

@@ -1,6 +1,6 @@
 """The lines of flight.jsonl: MPI calls of a job's ranks."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -29,18 +29,7 @@ class Call:
         return float("inf") if self.ended is None else (self.ended - self.began) / 1e9
 
     def json(self) -> dict[str, Any]:
-        return {
-            "rank": self.rank,
-            "host": self.host,
-            "call": self.number,
-            "operation": self.operation,
-            "communicator": self.communicator,
-            "sequence": self.sequence,
-            "bytes": self.bytes,
-            "peer": self.peer,
-            "began": self.began,
-            "ended": self.ended,
-        }
+        return {"call" if name == "number" else name: value for name, value in asdict(self).items()}
 
 
 def read(line: Any) -> Call:

@@ -81,18 +81,20 @@ def read_run(directory: Path) -> Run:
         raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
     made = found.get("made_from")
     made = made if isinstance(made, dict) else {}
-    known = {
-        "seed": found.get("seed"),
-        "clock": found.get("clock"),
-        "machine": found.get("machine"),
-        "testbed": made.get("testbed"),
-        "QEMU": made.get("qemu"),
-        "image": str(found.get("image") or "")[:12],
-        "trace": str(found.get("trace") or "")[:12],
-    }
-    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    basics = found.get("seed"), found.get("clock"), found.get("trace")
+    facts = _facts(made, found.get("image"), *basics, machine=found.get("machine"))
     title, text = str(found.get("title") or ""), str(found.get("text") or "")
     return Run(name=scenario, place=directory.resolve().name, title=title, text=text, facts=facts, parts=parts)
+
+
+def _facts(
+    made: Mapping[str, Any], image: Any, seed: Any, clock: Any, trace: Any, *, topology: Any = None, machine: Any = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the facts in the head of a report: those that are known."""
+    where = {"topology": topology, "seed": seed, "clock": clock, "machine": machine}
+    programs = {"testbed": made.get("testbed"), "QEMU": made.get("qemu")}
+    known = {**where, **programs, "image": str(image or "")[:12], "trace": str(trace or "")[:12]}
+    return tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
 
 
 def _session(directory: Path) -> Run:
@@ -144,16 +146,8 @@ def _test(directory: Path, found: Mapping[str, Any]) -> Part:
 def _lab(directory: Path, found: dict[str, Any]) -> Run:
     """Read the directory of a lab, which has the files of a variant and no verdict."""
     made, epoch = dict(found["made_from"]), found.get("epoch") or {}
-    known = {
-        "topology": found["topology"],
-        "seed": found["seed"],
-        "clock": found["clock"],
-        "testbed": made.get("testbed"),
-        "QEMU": made.get("qemu"),
-        "image": str(made.get("image") or "")[:12],
-        "trace": str(found["trace"])[:12],
-    }
-    facts = tuple((name, str(value)) for name, value in known.items() if value not in (None, ""))
+    basics = found["seed"], found["clock"], found["trace"]
+    facts = _facts(made, made.get("image"), *basics, topology=found["topology"])
     part = Part(
         name=str(found["name"]),
         directory=directory,

@@ -27,7 +27,6 @@ from testbed.machine.moments import Moment
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo, VariantInfo
-from testbed.version import version
 
 
 def run(
@@ -64,32 +63,10 @@ def begun(
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
     asyncio.run(options.equip(machine, info["packages"], info["images"]))
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
-    lab = labs.Lab(
-        name=name,
-        topology=f"{order.name} {order.label}",
-        clock="virtual",
-        since=labs.stamp(),
-        pid=0,
-        seed=seed,
-        version=version(),
-        out=str(directory),
-        state="starting",
-        metrics=address,
-    )
-    order_ = Order(
-        lab=lab,
-        request={},
-        files={},
-        executable=[],
-        seed=seed,
-        accelerator="tcg",
-        packages=info["packages"],
-        images=info["images"],
-        idle_s=None,
-        attached=False,
-        run=asdict(order),
-    )
-    return start(order_, listening)
+    lab = labs.Lab.starting(name, f"{order.name} {order.label}", "virtual", seed, directory, address)
+    needs = info["packages"], info["images"]
+    whole = Order(lab, {}, {}, [], "tcg", seed, *needs, idle_s=None, attached=False, run=asdict(order))
+    return start(whole, listening)
 
 
 def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:

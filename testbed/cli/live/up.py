@@ -114,7 +114,6 @@ def brought_up(
     from testbed.machine.live.order import Order
     from testbed.machine.live.start import start
     from testbed.machine.runs import run_directory
-    from testbed.version import version
 
     name = checked(name or found.name)
     labs.require_free(name)
@@ -122,30 +121,9 @@ def brought_up(
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted({*packages, *found.packages})
     asyncio.run(options.equip(machine, wanted, found.images))
-    lab = labs.Lab(
-        name=name,
-        topology=found.shown,
-        clock=clock,
-        since=labs.stamp(),
-        pid=0,
-        version=version(),
-        out=str(run_directory(out, name).resolve()),
-        state="starting",
-        seed=seed,
-        metrics=address,
-    )
-    order = Order(
-        lab=lab,
-        request=found.request(),
-        files=found.files,
-        executable=found.executable,
-        seed=seed,
-        accelerator=machine.flavour.accelerator,
-        packages=wanted,
-        images=found.images,
-        idle_s=idle_s,
-        attached=attached,
-    )
+    lab = labs.Lab.starting(name, found.shown, clock, seed, run_directory(out, name).resolve(), address)
+    given, accelerator = (found.request(), found.files, found.executable), machine.flavour.accelerator
+    order = Order(lab, *given, accelerator, seed, wanted, found.images, idle_s, attached)
     with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection

@@ -8,6 +8,7 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 
 import contextlib
 import http.client
+import shlex
 import socket
 import subprocess
 import time
@@ -32,20 +33,9 @@ POLL_S = 0.01
 MAGIC = b"ustar"
 MAGIC_OFFSET = 257
 """Offset of the magic in the head of a tar."""
-COMMAND = (
-    "dockerd",
-    "--storage-driver=overlay2",
-    "--exec-opt=native.cgroupdriver=cgroupfs",
-    "--bridge=none",
-    "--iptables=false",
-    "--ip6tables=false",
-    "--ip-forward=false",
-    "--ip-masq=false",
-    "--userland-proxy=false",
-    f"--add-runtime={RUNTIME}={DIRECTORY}/runtime.sh",
-    f"--default-runtime={RUNTIME}",
-    "--log-level=warn",
-)
+COMMAND = shlex.split(f"""dockerd --storage-driver=overlay2 --exec-opt=native.cgroupdriver=cgroupfs --log-level=warn
+    --bridge=none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false --userland-proxy=false
+    --add-runtime={RUNTIME}={DIRECTORY}/runtime.sh --default-runtime={RUNTIME}""")
 
 
 def prepare(job: object, out: str, emit: object, devices: object = None) -> None:

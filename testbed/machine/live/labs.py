@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError, did_you_mean
+from testbed.version import version
 
 Recorded = Literal["starting", "up", "stopped", "ending", "dead"]
 RECORD, SOCKET, LOG = "lab.json", "socket", "keeper.log"
@@ -45,6 +46,10 @@ class Lab:
     why: str = ""
     seed: int = 1
     metrics: str = ""
+
+    @classmethod
+    def starting(cls, name: str, topology: str, clock: str, seed: int, out: Path, metrics: str) -> Lab:
+        return cls(name, topology, clock, stamp(), 0, version(), str(out), "starting", seed=seed, metrics=metrics)
 
     @property
     def directory(self) -> Path:
