@@ -31,15 +31,15 @@ FINE = "no conflict, no waste, no leak"
 
 nodes_option = click.option("--nodes", type=click.IntRange(1, 100), default=10, show_default=True)
 at_once_option = click.option(
-    "--at-once", type=click.IntRange(1), default=10, show_default=True, help="Pods that start side by side."
+    "--at-once", type=click.IntRange(1), default=10, show_default=True, help="Pods that start at the same time."
 )
 
 
 @click.group(
     help=f"""Measure what container networks cost when many pods start.
 
-    Times are the machine's own. On the virtual clock, on which a nanosecond is an instruction, they are the same on
-    every host. The figures are in {RESULT} of the run directory, too."""
+    Times are from the machine's clock. On the virtual clock a nanosecond is an instruction, so times are the same on
+    every host. {RESULT} in the run directory has the figures, too."""
 )
 def bench() -> None:
     pass
@@ -48,16 +48,16 @@ def bench() -> None:
 @bench.command(
     help="""Compare IPAM plugins: the comparison of Spiderpool's documentation.
 
-    Pods with macvlan, IPv4 and IPv6, are created, all deleted and created again, and deleted, with exactly as many
-    addresses as pods, and with a tenth more. ippool has one pool for all nodes; host-local keeps its addresses on each
-    node, so each node has a part of them. "ADD" is that of the whole network, "IPAM" that of the IPAM plugin alone,
-    while six of seven pods have their addresses.
+    It creates pods with macvlan, IPv4 and IPv6, deletes and creates all of them again, and deletes them: once with
+    exactly as many addresses as pods, once with a tenth more. ippool has one pool for all nodes; host-local keeps its
+    addresses on each node, so each node has a part of them. "ADD" is the time of the whole network, "IPAM" the time of
+    the IPAM plugin alone, measured while six of seven pods have addresses.
 
-    Waste are pods without an address though there is one for each, conflicts addresses that two pods have, leaks
-    addresses that are held in the end.
+    Waste counts pods without an address although one is free for each, conflicts counts addresses that two pods have,
+    leaks counts addresses that are still held at the end.
 
-    Exit status: 0 none of these, and the median IPAM of ippool is at most 1.5 times that of host-local; 1 else; 2 wrong
-    usage; 3 this machine cannot run it."""
+    Exit status: 0 none of these, and the median IPAM of ippool is at most 1.5 times the median of host-local; 1 else; 2
+    wrong usage; 3 this machine cannot run it."""
 )
 @click.option("--ipam", "names", multiple=True, type=click.Choice(IPAM), help="Only this plugin; may be repeated.")
 @click.option("--apps", type=click.IntRange(1), default=100, show_default=True, help="Deployments.")
@@ -98,10 +98,10 @@ def ipam(
 
 
 @bench.command(
-    help="""Measure pods with RDMA devices that are all there at the same time: time, memory, and whether they work.
+    help="""Measure pods with RDMA devices that all exist at the same time: time, memory, and whether the devices work.
 
-    Each has macvlan with IPv4 and IPv6 addresses of ippool, and a soft-RoCE device in exclusive mode. Then each takes
-    part in an RDMA WRITE with the next one, on the next node.
+    Each has macvlan with IPv4 and IPv6 addresses of ippool, and a soft-RoCE device in exclusive mode. Then each pod
+    writes to the next pod, on the next node, with RDMA WRITE.
 
     Exit status: 0 all have a device and all WRITEs arrive, 1 not, 2 wrong usage, 3 this machine cannot run it."""
 )

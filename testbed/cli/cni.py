@@ -18,11 +18,11 @@ from testbed.protocol.requests import Cni
     help="""Try a CNI conflist out, as cnitool does.
 
     Each command starts a machine, makes a pod, adds it to the network of CONFLIST and takes it away again. Without a
-    topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin,
-    and has plugins from files NETWORK/*.conf beside it, as with libcni.
+    topology the pod's node has one NIC, eth1, behind one switch. CONFLIST may also be the configuration of one plugin.
+    As with libcni, files NETWORK/*.conf beside it add plugins.
 
-    Plugins of your own, scripts or binaries, go along: what CONFLIST names of the directories of CNI_PATH, and all
-    that is in a --plugin-dir. They come before Debian's.
+    Your own plugins, scripts or binaries, are copied into the machine: the plugins in the directories of CNI_PATH that
+    CONFLIST names, and everything in a --plugin-dir. They are searched before Debian's.
 
     Exit status: 0, 1 for a plugin's error, 2 for a wrong conflist."""
 )
@@ -36,11 +36,7 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
     @click.option("--ifname", envvar="CNI_IFNAME", default="eth0", show_default=True, help="The pod's interface.")
     @click.option("--args", "arguments", envvar="CNI_ARGS", default="", metavar="K=V;K=V", help="CNI_ARGS.")
     @click.option(
-        "--capability-args",
-        envvar="CAP_ARGS",
-        default="",
-        metavar="JSON",
-        help="What plugins get for their capabilities.",
+        "--capability-args", envvar="CAP_ARGS", default="", metavar="JSON", help="Values for the plugins' capabilities."
     )
     @click.option(
         "--plugin-dir",
@@ -48,9 +44,9 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="A directory with plugins of your own; may be repeated.",
+        help="A directory with your own plugins; may be repeated.",
     )
-    @click.option("--topology", type=click.Path(path_type=Path), help="A lab of your own.")
+    @click.option("--topology", type=click.Path(path_type=Path), help="Your own topology file.")
     @click.option("--node", help="The pod's node. Default: the first host.")
     @options.machine_options
     def run(
@@ -81,12 +77,12 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
         if name == "add":
             click.echo(json.dumps(answer["result"], indent=4))
         if answer["kept"]:
-            log(f"the plugins keep of a node's first pod: {'; '.join(answer['kept'])}")
+            log(f"the plugins keep, after a node's first pod: {'; '.join(answer['kept'])}")
         return 0
 
 
 add_command("add", "Add a pod to the network and print the result.")
 add_command("check", "Add a pod, and have the plugins check it.")
-add_command("del", "Add a pod, delete it, and look whether something is left.")
-add_command("gc", "Add a pod, lose it without DEL, collect garbage, and look whether something is left.")
-add_command("status", "Ask the plugins whether they can take a pod (CNI 1.1).")
+add_command("del", "Add a pod, delete it, and check that nothing is left.")
+add_command("gc", "Add a pod, lose it without DEL, collect garbage, and check that nothing is left.")
+add_command("status", "Ask the plugins whether they can add a pod (CNI 1.1).")

@@ -36,7 +36,8 @@ SHELLS = {name: add_completion_class(shell(name)) for name in ("bash", "zsh", "f
 
 
 @click.command(
-    help="""Print what has a shell complete this command: names of labs, nodes, interfaces, scenarios, faults and so on.
+    help="""Print the script for shell completion: names of labs, nodes, interfaces, scenarios, faults and so on.
+    faults and so on.
 
     \b
     bash   source <(testbed completion bash)              in ~/.bashrc

@@ -165,9 +165,7 @@ class RunConsole(Listener):
         running = Running(self._name(variant_run))
         self._running = {**self._running, id(variant_run): running}
         if not self._live:
-            self._console.print(
-                f"{running.name}: begins, {variant_run.variant['expected']} is expected", soft_wrap=True
-            )
+            self._console.print(f"{running.name}: starts, expected: {variant_run.variant['expected']}", soft_wrap=True)
 
     def resumed(self, variant_run: VariantRun) -> None:
         """Show a run again that was stopped and goes on."""
@@ -214,9 +212,9 @@ def result_line(result: VariantResult, name: str) -> Text:
     if result.as_expected:
         text = f"{result.observed}, as expected"
     elif result.observed is None:
-        text = f"no observation, {result.expected} was expected"
+        text = f"no observation, expected: {result.expected}"
     elif result.observed != result.expected:
-        text = f"{result.observed}, {result.expected} was expected"
+        text = f"{result.observed}, expected: {result.expected}"
     else:
         text = f"{result.observed}, and an expectation did not hold"
     times = f"   {duration(result.virtual_s)} virtual, {duration(result.wall_s)} wall"

@@ -20,16 +20,17 @@ from testbed.report.diagnosis.rules import Diagnosis
 
 
 @click.command(
-    help="""Say of each job of a run who stalled first, on which link, since when, and why; or that it is healthy.
+    help="""Report for each job of a run which rank stalled first, on which link, since when, and why; or that the job
+    is healthy.
 
-    RUN is a run directory, such as runs/training-smoke/latest, or the directory of a variant in it. It is read alone,
-    and as on a real cluster: logs and flight records of the ranks, events and tables of switches, counters. What was
-    expected or injected is not looked at.
+    RUN is a run directory, such as runs/training-smoke/latest, or the directory of a variant in it. The diagnosis reads
+    only this directory, and only what a real cluster has: logs and flight records of the ranks, events and tables of
+    switches, counters. It does not read which outcome was expected or which faults were injected.
 
-    Jobs are those of mpirun and torchrun and the collectives of a Group; in a run without any, the queue pairs that its
-    scenario writes over.
+    Jobs are started by mpirun or torchrun, or are the collectives of a Group; in a run without any, the queue pairs of
+    its scenario are diagnosed.
 
-    Exit status: 0 all jobs are healthy, 1 one is not, 2 wrong usage, no run directory or job, damaged files."""
+    Exit status: 0 all jobs are healthy, 1 a job is not, 2 wrong usage, no run directory, no job or damaged files."""
 )
 @click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
 @json_option()
@@ -37,10 +38,10 @@ def diagnose(directory: Path, as_json: bool) -> int:
     found = {name: diagnoses(place) for name, place in variants(directory).items()}
     if not any(found.values()):
         raise InputError(
-            "no job of several ranks ran here, or its testbed recorded none",
+            "no job of several ranks ran here, or the version of testbed that made the run recorded none",
             where=str(directory),
-            hint="Jobs are those of mpirun, torchrun and Group of testbed.workload; without one, queue pairs that a "
-            "scenario writes over. What other programs did is in the report.",
+            hint="Jobs are started by mpirun, torchrun or Group of testbed.workload; without one, the queue pairs of "
+            "the scenario are diagnosed. The report shows what other programs did.",
         )
     if as_json:
         rows = [{"variant": name, "jobs": [one.json() for one in jobs]} for name, jobs in found.items()]

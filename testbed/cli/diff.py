@@ -34,12 +34,12 @@ Inputs = dict[str, tuple[Any, Any]]
 
 
 @click.command(
-    help="""Show where two runs part: the first event that differs, what came before it, and what each side did next,
-    with the switch tables side by side where they are not the same.
+    help="""Show where two runs diverge: the first event that differs, the events before it, the next events of each
+    run, and the switch tables side by side where they differ.
 
     RUN1 and RUN2 are run directories, whose variants are compared by their names, or the directories of two variants:
-    runs/ip-reuse/latest/as-is runs/ip-reuse/latest/garp. An event that differs in nothing but its time is not where
-    runs part, unless they never do.
+    runs/ip-reuse/latest/as-is runs/ip-reuse/latest/garp. An event that differs only in its time does not count, unless
+    no other event differs.
 
     Exit status: 0 the same, 1 different, 2 wrong usage, no run directory or a damaged one."""
 )
@@ -51,7 +51,7 @@ Inputs = dict[str, tuple[Any, Any]]
     default=5,
     show_default=True,
     metavar="N",
-    help="Events shown before the first that differs, and of each side from there on.",
+    help="Number of events shown before the first that differs, and for each run from there on.",
 )
 @json_option()
 def diff(one: Path, other: Path, context: int, as_json: bool) -> int:
@@ -179,7 +179,7 @@ def report(screen: Console, compared: Sequence[Compared], alone: Mapping[str, Se
         for number, place in enumerate(found.places, 1):
             screen.print(Text(f"  run {number}: {plain(place)}", "dim"), soft_wrap=True)
         for name, (left, right) in found.inputs.items():
-            text = f"  not the same: {name}: {record.short(left)} and {record.short(right)}"
+            text = f"  different: {name}: {record.short(left)} and {record.short(right)}"
             screen.print(Text(plain(text), "dim"), soft_wrap=True)
         screen.print()
         screen.print(events_table(found))
@@ -233,7 +233,7 @@ def data_words(found: Compared) -> str:
         return ""
     keys = [key for key in sorted({*left["data"], *right["data"]}) if left["data"].get(key) != right["data"].get(key)]
     words = (f"{key} {json.dumps(left['data'].get(key))} and {json.dumps(right['data'].get(key))}" for key in keys)
-    return f"In line {number + 1} their data is not the same: {', '.join(words)}"
+    return f"Their data differs in line {number + 1}: {', '.join(words)}"
 
 
 def entries(count: int) -> str:
@@ -244,9 +244,9 @@ def show_tables(screen: Console, when: str, left: Tables, right: Tables) -> None
     differing = switch_tables.differing(left, right)
     screen.print()
     if not differing:
-        screen.print(Text(f"The switch tables {when} are the same, with {entries(len(left))}.", "dim"))
+        screen.print(Text(f"The switch tables {when} are the same: {entries(len(left))}.", "dim"))
         return
-    screen.print(Text(f"The switch tables {when}, where they are not the same:"))
+    screen.print(Text(f"The switch tables {when}, where they differ:"))
     table = columns("switch", "table", "entry", "run 1", "run 2")
     for (switch, name, vlan, entry), one, other in differing:
         table.add_row(*map(plain, (switch, name, f"VLAN {vlan} {entry}", one or "none", other or "none")))

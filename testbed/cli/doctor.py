@@ -20,12 +20,10 @@ TITLES = {"vm": "Micro-VM (the default)", "local": "This kernel (--machine local
 
 
 @click.command(
-    help="""Check what works on this machine, and how to fix what does not.
-
-    Both kinds of machine are looked at; the status is that of the micro-VM, or of the one that --machine names.
-    Exit status 3 if no run is possible on it."""
+    help="""Check what works on this machine, and print how to fix what does not. Both kinds of machine are checked; the
+    status is for the micro-VM, or for the machine that --machine names. Exit status 3 if it cannot run anything."""
 )
-@click.option("--machine", type=click.Choice(["vm", "local"]), help="Look at this kind of machine only.")
+@click.option("--machine", type=click.Choice(["vm", "local"]), help="Check this kind of machine only.")
 @json_option("Print one JSON object: works, and for vm and local arrays of {subject, state, text, fix}.")
 def doctor(machine: str | None, as_json: bool) -> int:
     found: dict[str, Sequence[Check]] = {}

@@ -22,7 +22,7 @@ from testbed.protocol import FaultInfo, ProfileInfo, ProfileValue, requests
 
 SOURCES = {
     "D": "documented by the vendor, or read in the system's source code",
-    "M": "from memory of such documents: check it before you rest an argument on it",
+    "M": "from memory of such documents: check it before you rely on it",
     "S": "a choice of this model",
     "": "testbed's default",
 }
@@ -43,7 +43,7 @@ def group(
     commands = click.Group(name, help=about)
 
     @commands.command("list", help=list_help)
-    @json_option("Print a JSON array of what `describe --json` prints.")
+    @json_option("Print a JSON array of the objects that `describe --json` prints.")
     def _(as_json: bool) -> None:
         found = kept(request)
         if as_json:
@@ -116,7 +116,7 @@ fault = group(
     "fault",
     requests.Faults(),
     (
-        "The faults that a lab can have; inject them into one that lives, and take them back.",
+        "List faults, inject them into a lab that is up, and recover them.",
         "List the faults.",
         "Show what a fault does, and its parameters.",
         "Print one JSON object; `parameters` is a JSON Schema.",
@@ -131,10 +131,10 @@ profile = group(
     "switch profile",
     requests.Profiles(),
     (
-        "The profiles of switches; change that of a switch in a lab.",
+        "List switch profiles; change the profile of a switch in a lab.",
         "List the profiles that a topology's `profile` may name.",
         """Show the values of a profile, each with its unit and its source: D documented, M from memory, S a choice of
-        this model, nothing for a default. `profile_values` in a topology file replaces single ones.""",
+        this model, nothing for a default. `profile_values` in a topology file overrides single values.""",
         "Print one JSON object, with unit and source of each value.",
     ),
     ["ARP age", "MAC age", ""],

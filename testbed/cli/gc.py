@@ -11,11 +11,11 @@ from testbed.protocol.requests import Collect
 
 
 @click.command(
-    help="""Remove what labs on this kernel left that were killed (`--machine local`), and nothing else.
+    help="""Remove what killed labs left on this kernel (`--machine local`), and nothing else.
 
-    That is processes, RDMA devices and network namespaces with a run's mark, its files below /run, and the sysctls and
-    the RDMA netns mode that it changed, which get their values back. What a run has that lives is not touched. Labs in
-    micro-VMs leave nothing.
+    It ends processes and removes RDMA devices and network namespaces with a run's mark, and the run's files below /run.
+    It restores the sysctls and the RDMA netns mode that the run changed. It does not touch a run that still lives. Labs
+    in micro-VMs leave nothing.
 
     Exit status: 0 nothing is left, 1 something could not be removed, 3 not root."""
 )

@@ -21,7 +21,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 KEY = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.group(help="Build, show, move or remove the image that machines boot from; add images of containers.")
+@click.group(help="Build, show, move or remove the image that machines boot from; add container images.")
 def image() -> None:
     pass
 
@@ -29,8 +29,8 @@ def image() -> None:
 @image.command(
     help="""Build the image if it is not there, and with --with a layer of Debian packages on top of it.
 
-    A layer takes seconds. Scenarios that name these packages and `testbed pytest --with` find it; runs that name none
-    are not changed by it."""
+    A layer takes seconds. Scenarios that name these packages use it, and so does `testbed pytest --with`; it does not
+    change runs that name none."""
 )
 @click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Add a layer with these packages.")
 def build(packages: tuple[str, ...]) -> None:
@@ -71,26 +71,27 @@ def _layer(layer: Layer) -> str:
     return f"{with_}, in {duration(manifest['build_s'])}"
 
 
-@image.command(help="Print what the image of this version depends on, as a hash: the key for a cache of CI.")
+@image.command(help="Print a hash of everything the image of this version depends on: the key for a CI cache.")
 def key() -> None:
     click.echo(inputs_key()[:16])
 
 
 @image.command(
-    help="""Take the image of a container into the cache, for nodes of a topology with `image: NAME`.
-
-    FILE is what `docker save` writes, or an OCI layout as a tar or a directory. Every layer is checked against its
+    help="""Add a container image to the cache, for topology nodes with `image: NAME`. FILE is the output of `docker
+    save`, or an OCI layout as a tar file or a directory. Every layer is checked against its
     digest. An image of the same name is replaced."""
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", metavar="NAME", default="", help="Its name, such as tools:1. Default: that in the file.")
+@click.option(
+    "--name", metavar="NAME", default="", help="Name of the image, such as tools:1. Default: the name in the file."
+)
 def add(file: Path, name: str) -> None:
     added = containers.add(file, name)
     click.echo(f"{added.manifest['image'][:12]}  {plain(added.name)}, {size(added.size)}")
 
 
-@image.command(help="List the images of containers that were added.")
-@json_option("Print a JSON array, with the digest of each.")
+@image.command(help="List the container images that were added.")
+@json_option("Print a JSON array with the digest of each image.")
 def ls(as_json: bool) -> None:
     found = containers.every()
     if as_json:
@@ -105,9 +106,8 @@ def ls(as_json: bool) -> None:
 
 
 @image.command(
-    help="""Remove every image that machines boot from, with its layers, and every snapshot from the cache.
-
-    With NAME remove the images of containers with these names, and nothing else."""
+    help="""Remove from the cache every image that machines boot from, with its layers, and every snapshot. With NAME,
+    remove only the container images with these names."""
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def rm(names: tuple[str, ...]) -> None:
@@ -124,7 +124,7 @@ def rm(names: tuple[str, ...]) -> None:
 @image.command(
     help="""Write the image with its layers to FILE, with its checksum in FILE.sha256.
 
-    FILE is an OCI archive: `skopeo copy oci-archive:FILE docker://…` takes it to a registry."""
+    FILE is an OCI archive: `skopeo copy oci-archive:FILE docker://…` copies it to a registry."""
 )
 @click.argument("file", type=FILE)
 @click.option("--sign", "key", type=KEY, help="Sign it with this private key (PEM: Ed25519, ECDSA or RSA).")
@@ -138,13 +138,11 @@ def export(file: Path, key: Path | None) -> None:
 
 @image.command(
     "import",
-    help="""Take an exported image into the cache, checked to the byte.
-
-    SOURCE is the file that `testbed image export` wrote, or the directory into which `skopeo copy docker://… oci:DIR`
-    fetched it.""",
+    help="""Import an exported image into the cache; every byte is checked. SOURCE is the file that `testbed image
+    export` wrote, or the directory to which `skopeo copy docker://… oci:DIR` copied it.""",
 )
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--key", type=KEY, help="Refuse it unless the owner of this public key (PEM) signed it.")
+@click.option("--key", type=KEY, help="Refuse an image that the owner of this public key (PEM) did not sign.")
 def import_(source: Path, key: Path | None) -> None:
     if not source.exists():
         raise InputError("there is no such file", where=str(source))

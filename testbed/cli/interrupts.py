@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TWICE_S = 0.5
-"""Wall seconds within which a signal is the same one: timeout(1) sends it to a command and to the command's group."""
+"""Wall seconds within which repeated signals count as one: timeout(1) signals a command and the command's group."""
 
 
 class Interrupts:

@@ -157,11 +157,11 @@ class LabTests:
         place = item.nodeid.partition("::")[0]
         for test in batch.recorder.tests:
             if test["outcome"] == "error" and test["test"] == place:
-                raise InputError(f"inside the machine this file could not be collected:\n{test['text']}", where=place)
+                raise InputError(f"pytest inside the machine could not collect this file:\n{test['text']}", where=place)
         raise MachineError(
             f"pytest inside the machine ended with status {batch.task.result()} and did not run this test",
             where=item.nodeid,
-            hint=f"{batch.out / pytests.TEXT} has what it wrote.",
+            hint=f"Its output is in {batch.out / pytests.TEXT}.",
         )
 
     def _fail(self, item: pytest.Item, phase: Phase, text: str) -> None:
@@ -282,7 +282,7 @@ class LabTests:
             test_limit_s = float(limit) if limit else None
         except ValueError:
             raise InputError(
-                f"testbed_test_limit is no number of seconds: {limit}", where=str(config.inipath)
+                f"testbed_test_limit is not a number of seconds: {limit}", where=str(config.inipath)
             ) from None
         asked = Pytest(
             arguments=[

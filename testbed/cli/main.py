@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("testbed.cli.run_command", "Run scenarios and report whether they went as expected."),
     "rerun": ("testbed.cli.rerun", "Repeat a run from its directory, and compare the traces."),
-    "continue": ("testbed.cli.live.stopping:continue_", "Let a run that was stopped go on."),
-    "back": ("testbed.cli.live.stopping:back", "Go back to a step of a run that was kept."),
+    "continue": ("testbed.cli.live.stopping:continue_", "Continue a stopped run."),
+    "back": ("testbed.cli.live.stopping:back", "Go back to a kept step of a run."),
     "diff": ("testbed.cli.diff", "Show the first event in which two runs differ, and the switch tables there."),
     "matrix": ("testbed.cli.sweep.matrix", "Run a variant for each value of a parameter, and compare what users see."),
-    "sweep": ("testbed.cli.sweep.sweep_command:sweep", "Run a scenario with many seeds and values; find what differs."),
+    "sweep": ("testbed.cli.sweep.sweep_command:sweep", "Run a scenario with many seeds; find unexpected runs."),
     "shrink": ("testbed.cli.sweep.shrink", "Find the fewest settings and faults with which a run still fails."),
     "train": (
         "testbed.cli.train.train_command:train",
@@ -34,41 +34,41 @@ COMMANDS = {
     ),
     "report": ("testbed.cli.report", "Make the report of a run from its directory."),
     "compare": ("testbed.cli.report", "Put runs, or variants of runs, side by side in one report."),
-    "diagnose": ("testbed.cli.diagnose", "Say who stalled first in a job, on which link, since when, why."),
+    "diagnose": ("testbed.cli.diagnose", "Report which rank of a job stalled first, on which link, since when, why."),
     "list": ("testbed.cli.scenario_list:list_", "List the scenarios."),
-    "describe": ("testbed.cli.scenario_list", "Show what a scenario is, its variants and its parameters."),
+    "describe": ("testbed.cli.scenario_list", "Show what happens in a scenario, its variants and its parameters."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
     "up": ("testbed.cli.live.up", "Bring up a lab that lives until `testbed down`."),
     "down": ("testbed.cli.live.up:down", "End labs."),
-    "ps": ("testbed.cli.live.up:ps", "List the labs that live."),
+    "ps": ("testbed.cli.live.up:ps", "List the labs that are up."),
     "inspect": ("testbed.cli.live.inspect_commands:inspect", "Show the nodes, interfaces and faults of a lab."),
     "top": ("testbed.cli.live.top", "Watch a lab: rates and drops, tables, queue pairs, faults, events."),
     "exec": ("testbed.cli.live.program_commands:exec_", "Run a command on nodes of a lab."),
     "shell": ("testbed.cli.live.program_commands:shell", "Open a shell on a node of a lab."),
-    "logs": ("testbed.cli.live.logs_command", "Show what programs on nodes of a lab write."),
+    "logs": ("testbed.cli.live.logs_command", "Show the output of programs on a lab's nodes."),
     "capture": ("testbed.cli.live.program_commands:capture", "Capture an interface of a lab, live."),
     "tables": ("testbed.cli.live.inspect_commands:tables", "Show the ARP, ND and FDB tables of a switch of a lab."),
     "events": ("testbed.cli.live.inspect_commands:events", "Show the events of a lab."),
     "advance": ("testbed.cli.live.change_commands:advance", "Let virtual time pass in a lab."),
-    "announce": ("testbed.cli.live.change_commands:announce", "Have an interface of a lab announce its address."),
+    "announce": ("testbed.cli.live.change_commands:announce", "Announce an interface's address by GARP or NA."),
     "link": ("testbed.cli.live.change_commands:link", "Change links of a lab."),
-    "pod": ("testbed.cli.live.change_commands:pod", "Make and delete pods in a lab."),
-    "rdma": ("testbed.cli.live.change_commands:rdma", "An RDMA WRITE in a lab: the ping of RoCE."),
+    "pod": ("testbed.cli.live.change_commands:pod", "Create and delete pods in a lab."),
+    "rdma": ("testbed.cli.live.change_commands:rdma", "Send an RDMA WRITE in a lab: the ping of RoCE."),
     "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
-    "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with what was changed by hand."),
+    "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with the changes made by hand."),
     "deploy": ("testbed.cli.live.containerlab_commands:deploy", "The same as `up`, with containerlab's flags."),
     "destroy": ("testbed.cli.live.containerlab_commands:destroy", "The same as `down`, with containerlab's flags."),
     "mn": ("testbed.cli.live.mn_command:mn", "Run a Mininet script in a machine, up to its `mininet>` prompt."),
-    "topology": ("testbed.cli.topology_command", "Make or check a topology file, or print the format's JSON Schema."),
+    "topology": ("testbed.cli.topology_command", "Create or check a topology file, or print the format's JSON Schema."),
     "graph": ("testbed.cli.topology_command:graph", "Draw a topology file, or the lab that is up."),
-    "fault": ("testbed.cli.fault_list", "The faults that a lab can have; inject them into one that lives."),
-    "profile": ("testbed.cli.fault_list", "The profiles of switches; change that of a switch in a lab."),
+    "fault": ("testbed.cli.fault_list", "List faults, inject them into a lab that is up, recover them."),
+    "profile": ("testbed.cli.fault_list", "List switch profiles; change the profile of a switch in a lab."),
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "bench": ("testbed.cli.bench", "Measure IPAM plugins and RDMA devices with many pods."),
     "image": ("testbed.cli.image_command", "Build, show, move or remove the image that machines boot from."),
-    "gc": ("testbed.cli.gc", "Remove what labs on this kernel left that were killed."),
-    "doctor": ("testbed.cli.doctor", "Check what works on this machine, and how to fix what does not."),
-    "completion": ("testbed.cli.completion", "Print what has a shell complete labs, nodes, scenarios and so on."),
+    "gc": ("testbed.cli.gc", "Remove what killed labs left on this kernel."),
+    "doctor": ("testbed.cli.doctor", "Check what works on this machine, and print how to fix the rest."),
+    "completion": ("testbed.cli.completion", "Print the script for shell completion."),
 }
 """Name -> module[:attribute], where the attribute defaults to the name of the command, and the line for the help."""
 
@@ -79,7 +79,7 @@ SECTIONS = {
     "image": "This machine",
 }
 """Headings of the help, by the command below each."""
-EPILOG = "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3 this machine cannot do it."
+EPILOG = "Exit status: 0 as expected, 1 not as expected, 2 wrong usage or input, 3 this machine cannot do it."
 
 
 class LazyGroup(click.Group):
@@ -157,7 +157,7 @@ def invoke(arguments: Sequence[str]) -> int:
             message, hint = "the disk is full", "Free some space, or name another place."
         elif error.errno == errno.EROFS:
             message = "this file system is read-only"
-            hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for what is gone then."
+            hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for temporary files."
         else:
             raise
         status = give_up(arguments, TestbedError(message, where=str(error.filename or ""), hint=hint), 3)

@@ -5,16 +5,16 @@ from importlib import resources
 import click
 
 
-@click.group(help="""Print files that go with the metrics of labs (`testbed up --metrics`).""")
+@click.group(help="""Print alarms and a dashboard for the metrics of labs (`testbed up --metrics`).""")
 def metrics() -> None: ...
 
 
-@metrics.command(help="""Print alarms, for `rule_files` of Prometheus.""")
+@metrics.command(help="""Print alarms for `rule_files` in Prometheus.""")
 def rules() -> int:
     return put("alerts.yml")
 
 
-@metrics.command(help="""Print a dashboard, to be imported into Grafana.""")
+@metrics.command(help="""Print a dashboard to import into Grafana.""")
 def dashboard() -> int:
     return put("dashboard.json")
 

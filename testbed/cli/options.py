@@ -24,11 +24,11 @@ AT_ONCE = 4
 
 
 jobs_option = click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Variants side by side. Default: by the number of CPUs."
+    "--jobs", type=click.IntRange(1), metavar="N", help="Variants run at the same time. Default: by the number of CPUs."
 )
 
 junit_option = click.option(
-    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a JUnit XML report, too."
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write a JUnit XML report."
 )
 
 
@@ -67,7 +67,7 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 type=click.Choice(["auto", "vm", "local"]),
                 default="auto",
                 show_default=True,
-                help="A micro-VM, or this very kernel; auto is vm.",
+                help="vm: a micro-VM; local: this very kernel; auto: vm.",
             ),
             out_option,
         )
@@ -86,7 +86,7 @@ def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -
     qemu.binary()
     image = ensure_image()
     if clock == "real" and kvm.answer() is None:
-        log("try KVM, which takes up to half a minute and is remembered")
+        log("test KVM: it takes up to half a minute, once, and the result is kept")
     return VirtualMachine(image, asyncio.run(kvm.flavour(image, clock or "virtual")), log)
 
 

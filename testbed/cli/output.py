@@ -32,7 +32,7 @@ def give(text: str, output: Path | None, *, over: bool) -> None:
             file.write(text)
     except FileExistsError:
         raise InputError(
-            "the file exists, and may have been edited", where=str(output), hint="Remove it, or name another."
+            "the file exists, and someone may have edited it", where=str(output), hint="Remove it, or name another."
         ) from None
     except OSError as error:
         if error.errno not in DISK_FULL:

@@ -30,13 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--testbed-machine",
         choices=("auto", "vm", "local"),
         default="auto",
-        help="a micro-VM, or this very kernel; auto is vm",
+        help="vm: a micro-VM; local: this very kernel; auto: vm",
     )
-    group.addoption("--testbed-out", default="runs", metavar="DIR", help="where run directories are made")
+    group.addoption("--testbed-out", default="runs", metavar="DIR", help="directory for run directories")
     parser.addini("testbed_files", "files and directories that tests with `lab` need, below rootdir", "linelist", [])
     parser.addini("testbed_packages", "Debian packages that tests with `lab` need", "args", [])
-    parser.addini("testbed_images", "images of the containers that tests with `lab` have", "args", [])
-    parser.addini("testbed_training", "have torch imported, for tests that start training jobs", "bool", False)
+    parser.addini("testbed_images", "container images that tests with `lab` use", "args", [])
+    parser.addini("testbed_training", "import torch once, for tests that start training jobs", "bool", False)
     parser.addini("testbed_test_limit", "virtual seconds for each test with `lab`; default: no limit")
 
 
@@ -60,8 +60,8 @@ def lab(request: pytest.FixtureRequest) -> NoReturn:
 
 def _refuse(request: pytest.FixtureRequest) -> NoReturn:
     pytest.fail(
-        f"{request.node.nodeid}: `{request.fixturename}` is only there inside a machine. Name it among the arguments "
-        "of the test or of its fixtures, not in getfixturevalue: by that testbed knows which tests need a machine.",
+        f"{request.node.nodeid}: `{request.fixturename}` exists only inside a machine. Name it among the arguments of "
+        "the test or of its fixtures, not in getfixturevalue: testbed finds the tests that need a machine this way.",
         pytrace=False,
     )
 
@@ -100,8 +100,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if found := [item.nodeid for item in session.items if needs_machine(item)]:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise pytest.UsageError(
-            f"{asked} waits for a keyboard, and none is connected to the machine of {found[0]}{more}. Leave them out "
-            f'(-m "not topology"), or leave out {asked}. `testbed up TOPOLOGY` has the same lab for your own commands.'
+            f"{asked} waits for a keyboard, and the machine of {found[0]}{more} has none. Leave these tests out "
+            f'(-m "not topology"), or leave out {asked}. `testbed up TOPOLOGY` starts the same lab for your commands.'
         )
 
 

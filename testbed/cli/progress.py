@@ -67,7 +67,7 @@ def ensure_image() -> Image:
 @contextmanager
 def build_display(console: Console) -> Iterator[Progress]:
     """Show an image build: phase, bytes fetched, time since the start."""
-    console.print("testbed builds the image its machines boot from. This happens once, and takes a few minutes.")
+    console.print("testbed builds the image its machines boot from. This is done once and takes a few minutes.")
     started = time.monotonic()
     if terminal(console):
         spinner = SpinnerColumn("dots" if sys.stderr.encoding.lower().startswith("utf") else "line", "cyan")
@@ -79,7 +79,7 @@ def build_display(console: Console) -> Iterator[Progress]:
             )
     else:
         yield phase_lines(console, started)
-    console.print(f"The image is built, in {duration(time.monotonic() - started)}.")
+    console.print(f"The image was built in {duration(time.monotonic() - started)}.")
 
 
 def phase_lines(console: Console, started: float) -> Progress:

@@ -24,29 +24,29 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.command(
     help="""Run your own pytest files inside a machine, with the `lab` fixture.
 
-    Options of pytest go behind a double dash: testbed pytest tests/lab -- -k aging -x
+    Options of pytest follow a double dash: testbed pytest tests/lab -- -k aging -x
 
-    Everything beside the tests goes along, with its execute bits, and is the working directory. In the run directory
-    are afterwards pytest's text (pytest.txt), a line for each test (tests.jsonl), its `tmp_path` with the events,
-    tables, counters and captures of its lab (tmp/), what tests wrote by relative paths (files/), and reports that you
-    asked pytest for (reports/), which also come to where --junitxml or --log-file name them. README.txt lists them.
+    All files beside the tests are copied along, with their execute bits, and are the working directory. Afterwards the
+    run directory has pytest's output (pytest.txt), a line for each test (tests.jsonl), each test's `tmp_path` with the
+    events, tables, counters and captures of its lab (tmp/), files that tests wrote to relative paths (files/), and
+    pytest's reports (reports/), which are also copied to the paths of --junitxml or --log-file. README.txt lists them.
 
-    --junit writes the tests that ended, however the session does; pytest's own --junitxml, behind the double dash, is
-    written by pytest at its end, and not if the machine is ended before.
+    --junit reports the tests that ended, even if the session is cut short; pytest's own --junitxml, after the double
+    dash, is missing then.
 
-    Limits are in virtual seconds, so they do not depend on how fast this machine is. A test beyond its own fails, its
-    lab is taken down, and the next one runs; @pytest.mark.limit(SECONDS) replaces --test-limit for a test. The limit of
-    the session ends the test that runs then and starts no other.
+    Limits are virtual seconds, so they do not depend on the speed of this machine. A test beyond its limit fails, its
+    lab is taken down, and the next test runs; @pytest.mark.limit(SECONDS) overrides --test-limit for a test. At the
+    limit of the session the running test is ended and no other starts.
 
-    Exit status: 0 all passed, 1 not, 2 wrong usage or no tests, 3 this machine cannot run them."""
+    Exit status: 0 all passed, 1 some failed, 2 wrong usage or no tests, 3 this machine cannot run them."""
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--training", is_flag=True, help="Have torch imported, for tests that start training jobs.")
+@click.option("--training", is_flag=True, help="Import torch once, for tests that start training jobs.")
 @click.option("--limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for all tests. Default: 30 days.")
 @click.option("--test-limit", type=SECONDS, metavar="SECONDS", help="Virtual seconds for each test. Default: none.")
 @options.junit_option
 @click.option("--with", "packages", metavar="PACKAGE,…", multiple=True, help="Debian packages that the tests need.")
-@click.option("--image", "images", metavar="NAME", multiple=True, help="An image of the containers that tests have.")
+@click.option("--image", "images", metavar="NAME", multiple=True, help="A container image that the tests use.")
 @options.machine_options
 def pytest(
     paths: tuple[Path, ...],

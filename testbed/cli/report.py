@@ -18,7 +18,7 @@ from testbed.report.run_model import Run, read_run
 
 COMPARISON = "compare.html"
 
-open_option = click.option("--open", "shown", is_flag=True, help="Show it in the browser.")
+open_option = click.option("--open", "shown", is_flag=True, help="Open it in the browser.")
 
 
 def output_option(default: str) -> Callable[[Any], Any]:
@@ -32,11 +32,11 @@ def output_option(default: str) -> Callable[[Any], Any]:
 
 
 @click.command(
-    help="""Make the report of a run from its directory, and print where it is.
+    help="""Write the report of a run from its directory, and print its path.
 
     RUN is a run directory, such as runs/ip-reuse/latest, or a copy of one. Every run writes its report at its end; this
-    makes it again, also of a run of an older testbed. Of a directory of runs, such as runs, it makes index.html, a page
-    with the last run of each scenario.
+    command writes it again, also for runs of an older testbed. For a directory of runs, such as runs, it writes
+    index.html, a page with the last run of each scenario.
 
     The report is one HTML file that needs no network. It links to the captures and logs beside it."""
 )
@@ -46,7 +46,7 @@ def output_option(default: str) -> Callable[[Any], Any]:
 def report(directory: Path, output: Path | None, shown: bool) -> None:
     if not (directory / RESULT).is_file() and has_runs(directory):
         if output is not None:
-            raise click.UsageError("-o is for the report of a run: links of an index lead from where the runs are")
+            raise click.UsageError("-o is for the report of a run: links of an index are relative to its directory")
         give(write_index(directory), shown)
         return
     run = read_run(directory)
@@ -54,16 +54,16 @@ def report(directory: Path, output: Path | None, shown: bool) -> None:
 
 
 @click.command(
-    help="""Put runs, or variants of runs, side by side in one report, and print where it is.
+    help="""Put runs, or variants of runs, side by side in one report, and print its path.
 
-    RUN is a run directory, with all its variants, or a variant's in it: runs/ip-reuse/latest/garp."""
+    RUN is a run directory with all its variants, or the directory of one variant: runs/ip-reuse/latest/garp."""
 )
 @click.argument("directories", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option("compare.html in the first run's directory")
 @open_option
 def compare(directories: tuple[Path, ...], output: Path | None, shown: bool) -> None:
     if len(directories) < 2:
-        raise click.UsageError("name two runs or variants at least; `testbed report` is for one run")
+        raise click.UsageError("name at least two runs or variants; `testbed report` is for one run")
     runs: dict[Path, Run] = {}
     for directory in directories:
         place, run = chosen(directory)

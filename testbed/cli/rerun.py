@@ -29,17 +29,17 @@ from testbed.protocol import EVENTS, ScenarioInfo, VariantInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """Differences in the inputs of a run: then and now, by the keys of `WORDS`."""
-DEFECT = "Nothing of what the run is made from differs: this is a defect of testbed. Please report both directories."
+DEFECT = "None of the run's inputs differ: this is a defect of testbed. Please report it with both directories."
 
 
 @click.command(
     help="""Repeat a run from its directory, and compare the traces.
 
-    DIR is a run directory, such as runs/ip-reuse/latest, or a copy of one. The scenario's files, parameters, seed,
-    clock and machine are those of the directory. Of traces that differ it shows the first event that does, and what is
-    not the same in what the run is made from: the image, QEMU, testbed's code.
+    DIR is a run directory, such as runs/ip-reuse/latest, or a copy of one. Scenario files, parameters, seed, clock and
+    machine come from the directory. If the traces differ, it shows the first event that differs, and the inputs of the
+    run that differ: the image, QEMU, testbed's code.
 
-    Exit status: 0 the same trace, 1 another one, 2 wrong usage, no run directory or a damaged one, 3 this machine
+    Exit status: 0 the same trace, 1 another trace, 2 wrong usage, no run directory or a damaged one, 3 this machine
     cannot run it."""
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -97,7 +97,7 @@ async def plan(
             variant_runs.append(VariantRun(info["name"], one.name, variant, one.without_faults))
     except InputError as error:
         if then.made_from.code != snapshot.code_digest():
-            error.hint = f"The run was made by other code of testbed {then.made_from.testbed}. {error.hint}".strip()
+            error.hint = f"Other code of testbed {then.made_from.testbed} made the run. {error.hint}".strip()
         raise
     return info, variant_runs
 
@@ -168,7 +168,7 @@ def report(
             screen.print(Text(plain(line)), soft_wrap=True)
         if any(one.first for one in compared):
             command = shlex.join(["testbed", "diff", str(directory), str(result.out)])
-            screen.print(Text(f"What happened around them: {plain(command)}"), soft_wrap=True)
+            screen.print(Text(f"See the events around it: {plain(command)}"), soft_wrap=True)
     screen.print()
     verdict = ("the same trace", "bold green") if same else ("not the same trace", "bold red")
     facts = f" · {summary.number(len(compared), 'variant')} · seed {result.seed}"
@@ -180,7 +180,7 @@ def sentence(one: Comparison) -> str:
     if one.same:
         return f"the same trace, {one.now.trace[:12]}"
     if not one.then.trace:
-        return "the run ended without a trace: there is nothing to compare with"
+        return "the run ended without a trace: nothing to compare"
     if not one.now.trace:
         return f"no trace: {plain(one.now.failures[0] if one.now.failures else 'it did not end')}"
     return f"trace {one.now.trace[:12]}, then {plain(one.then.trace)[:12]}; the first events that differ:"
@@ -191,9 +191,9 @@ def reasons(then: RunResult, differ: Differences, compared: Sequence[Comparison]
     if then.clock == "real":
         yield "On the real clock no two runs have the same trace."
     for key, (old, new) in differ.items():
-        yield f"not the same: {WORDS[key]}: {record.short(old)} then, {record.short(new)} now"
+        yield f"different: {WORDS[key]}: {record.short(old)} then, {record.short(new)} now"
     for one in compared:
         for key, (old, new) in one.differ.items():
-            yield f"not the same: {WORDS[key]} of {one.then.name}: {record.short(old)} then, {record.short(new)} now"
+            yield f"different: {WORDS[key]} of {one.then.name}: {record.short(old)} then, {record.short(new)} now"
     if then.clock == "virtual" and not differ and all(one.then.trace and not one.differ for one in compared):
         yield DEFECT

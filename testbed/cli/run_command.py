@@ -36,31 +36,31 @@ Task = tuple[Source, ScenarioInfo, list[VariantRun]]
     SCENARIO is a name of `testbed list`, or the path of a scenario.py or of a directory with one.
 
     Progress goes to standard error, the table of variants to standard output. Exit status: 0 every variant as expected,
-    1 not, 2 wrong usage or input, 3 this machine cannot run it."""
+    1 not as expected, 2 wrong usage or input, 3 this machine cannot run it."""
 )
 @click.argument("names", metavar="SCENARIO...", nargs=-1, shell_complete=completion_values.scenarios)
-@click.option("--tag", metavar="TAG", help="Every shipped scenario with this tag.")
+@click.option("--tag", metavar="TAG", help="Run every shipped scenario with this tag.")
 @variants_option("names")
 @set_option("names")
 @click.option(
     "--topology",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Another topology file for the scenario. It must have the nodes and ends of links that the scenario names.",
+    help="Another topology file for the scenario. It must have the nodes and link ends that the scenario names.",
 )
 @options.machine_options
 @click.option(
     "--keep-steps",
     is_flag=True,
-    help="Keep the machine as it is at each step, for `testbed back`: some 10 to 30 MB each. Virtual clock only.",
+    help="Keep the machine's state at each step, for `testbed back`: 10 to 30 MB each. Virtual clock only.",
 )
 @click.option(
     "--stop-at",
     "stop",
     metavar="WHERE",
     default="",
-    help="Stop one variant at a step (a part of its text, or its number), at `fault`, `first-failure` or `T=12.5s`, as "
-    "a lab to look into; `testbed continue` goes on. Virtual clock only.",
+    help="Stop one variant at a step (its number or a part of its text), at `fault`, `first-failure` or `T=12.5s`, as "
+    "a live lab to inspect; `testbed continue` continues. Virtual clock only.",
 )
 @metrics_option
 @click.option(
@@ -69,7 +69,7 @@ Task = tuple[Source, ScenarioInfo, list[VariantRun]]
     type=click.IntRange(1),
     metavar="N",
     multiple=True,
-    help="Leave out the N-th fault that the scenario injects; may be repeated. `testbed shrink` finds those that do "
+    help="Leave out the N-th fault that the scenario injects; may be repeated. `testbed shrink` finds faults that do "
     "not matter.",
 )
 @options.jobs_option
@@ -99,9 +99,9 @@ def run(
     if (keep_steps or stop) and (on.machine == "local" or on.clock == "real"):
         raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
     if metrics is not None and not stop:
-        raise click.UsageError("--metrics is for labs that live: `testbed up`, or a run with --stop-at")
+        raise click.UsageError("--metrics is for live labs: `testbed up`, or a run with --stop-at")
     if stop and without:
-        raise click.UsageError("--without-fault is for runs that nobody stops: leave out --stop-at")
+        raise click.UsageError("--without-fault and --stop-at exclude each other: leave one out")
     tasks = [(source, info, [replace(one, without_faults=without) for one in its]) for source, info, its in tasks]
     if stop:
         from testbed.cli.live import stopping
@@ -194,4 +194,4 @@ def kept(tasks: Sequence[Task], settings: dict[str, str]) -> Iterator[str]:
     for variant_run in (one for _, _, variant_runs in tasks for one in variant_runs):
         found = variant_run.variant["settings"]
         if own := [f"{key}={setting(found[key])}" for key, value in settings.items() if found[key] != value]:
-            yield f"{variant_run.label} keeps its own {', '.join(own)}"
+            yield f"variant {variant_run.label} sets {', '.join(own)} itself: --set does not change it"

@@ -24,7 +24,7 @@ WIDE = 110
 
 
 @click.command("list", help="List the scenarios that come with testbed.")
-@click.option("--tag", metavar="TAG", help="Only those with this tag.")
+@click.option("--tag", metavar="TAG", help="Only scenarios with this tag.")
 @json_option("Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
     infos = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
@@ -51,7 +51,7 @@ def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
     return [info for info in infos if tag in info["tags"]]
 
 
-@click.command(help="Show what a scenario is: what happens, its variants and its parameters.")
+@click.command(help="Show what happens in a scenario, its variants and its parameters.")
 @click.argument("name", metavar="SCENARIO", shell_complete=scenarios_)
 @json_option()
 def describe(name: str, as_json: bool) -> None:

@@ -9,14 +9,14 @@ import click
 from testbed.cli import completion_values
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-REPLACE = "Replace a parameter's default; may be repeated. What a variant sets itself stays, unless --variant names it."
+REPLACE = "Override a parameter's default; may be repeated. A variant's own value stays, unless --variant names it."
 
 out_option = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Where run directories are made.",
+    help="Directory for run directories.",
 )
 
 

@@ -17,7 +17,8 @@ from testbed.errors import InputError
 from testbed.machine import questions
 from testbed.protocol import ConvertedPlan, GraphStyle, InterfaceRow, Picture, PlanInfo, requests
 
-NEW = """Write a topology file of a KIND, for you to edit. What you leave out has a default; the file's head shows it.
+NEW = """Write a topology file of a KIND, for you to edit. Options that you leave out have defaults; the file's head
+shows them.
 
 \b
 single          one switch (--hosts)
@@ -30,16 +31,15 @@ HEADS = ("interface", "peer", "MAC", "address", "gateway", "VLAN", "RDMA device"
 """Column heads of `check`; an empty column is left out."""
 
 
-@click.group(help="Make or check a topology file, or print the format's JSON Schema.")
+@click.group(help="Create or check a topology file, or print the format's JSON Schema.")
 def topology() -> None:
     pass
 
 
 @topology.command(
-    short_help="Check a topology file and show what it becomes.",
-    help="""Check FILE and show what it becomes: every interface and SVI with its MAC, addresses, gateway and VLANs.
-
-    Keys of containerlab that have no effect are noted on standard error.""",
+    short_help="Check a topology file and show the resulting lab.",
+    help="""Check FILE and show the resulting lab: every interface and SVI with its MAC, addresses, gateway and VLANs.
+    Standard error lists keys of containerlab that have no effect.""",
 )
 @click.argument("file")
 @click.option("--mininet", is_flag=True, help="FILE[:NAME] is a Topo of Mininet, as for `from-mininet`.")
@@ -89,29 +89,29 @@ def _vlans(row: InterfaceRow) -> str:
 
 @topology.command(help=NEW)
 @click.argument("kind")
-@click.option("--hosts", type=int, help="Hosts: of the switch, on an access switch, for each leaf, in a pod.")
+@click.option("--hosts", type=int, help="Hosts: of the switch, of each access switch, of each leaf, of each pod.")
 @click.option("--switches", type=int, help="Access switches.")
 @click.option("--leaves", type=int)
 @click.option("--spines", type=int)
-@click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own.")
+@click.option("--rails", type=int, help="NICs of a host, each on its own leaf.")
 @click.option("--pods", type=int)
 @click.option("--oversubscription", metavar="DOWN:UP", help="Downlinks to uplinks of a leaf, such as 7:1.")
 @click.option("--parallel", type=int, help="Links between a leaf and each spine; leaf-spine only.")
-@click.option("--rail-only", is_flag=True, default=None, help="Spines of its own for each rail; rail-optimized only.")
+@click.option("--rail-only", is_flag=True, default=None, help="Separate spines for each rail; rail-optimized only.")
 @click.option("--k", type=int, help="Ports of a switch; even.")
 @click.option(
-    "--routed/--bridged", default=True, help="Whether leaves route, the default, or bridge: a VLAN a rail, over trunks."
+    "--routed/--bridged", default=True, help="Leaves route, the default, or bridge: one VLAN a rail, over trunks."
 )
 @click.option("--family", type=click.Choice(["4", "6", "dual"]), default="4", help="Addresses: IPv4, IPv6 or both.")
 @click.option(
     "--routing",
     type=click.Choice(["static", "frr"]),
-    help="Routes in the file, the default, or found by FRR on the switches: BGP unnumbered with BFD.",
+    help="static: routes in the file, the default; frr: FRR on the switches, BGP unnumbered with BFD.",
 )
 @click.option(
-    "--management", is_flag=True, help="Add what training jobs need: mgmt0 on each host, and a host that launches them."
+    "--management", is_flag=True, help="Add what training jobs need: mgmt0 on each host, and a launcher host."
 )
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
 def new(kind: str, routed: bool, family: str, management: bool, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
     addresses = int(family) if family.isdecimal() else family
@@ -125,11 +125,11 @@ def new(kind: str, routed: bool, family: str, management: bool, output: Path | N
     "from-mininet",
     help="""Convert a Topo of Mininet into a topology file.
 
-    FILE is Python as `mn --custom` takes it, NAME an entry of its `topos` or a subclass of Topo, with arguments as
-    `mn --topo` takes them: ring,4,delay=5ms. Without NAME it is the only one in the file.""",
+    FILE is a Python file as for `mn --custom`, NAME an entry of its `topos` or a subclass of Topo, with arguments as
+    for `mn --topo`: ring,4,delay=5ms. Without NAME the file must have only one.""",
 )
 @click.argument("file", metavar="FILE[:NAME]")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
 def from_mininet(file: str, output: Path | None) -> None:
     give(_plan_of_mininet(file)["text"], output, over=False)
     if output:
@@ -149,7 +149,7 @@ def schema() -> None:
 @click.command(
     help="""Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.
 
-    Without FILE it is the lab that is up, with what was changed by hand; pods are not drawn."""
+    Without FILE it draws the lab that is up, with the changes made by hand; pods are not drawn."""
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)

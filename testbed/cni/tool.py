@@ -133,7 +133,7 @@ class Trial:
         before, first, second = found
         if left := sorted(second - first):
             name = self._network.name
-            raise TestbedError(f'network "{name}": after {command} there is left: {"; ".join(left)}')
+            raise TestbedError(f'network "{name}": {command} left: {"; ".join(left)}')
         return sorted(first - before)
 
 
@@ -152,7 +152,7 @@ def arguments(text: str) -> dict[str, str]:
     for pair in filter(None, text.split(";")):
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InputError(f"--args: {pair!r} is not of the form KEY=VALUE", hint="Several are divided by `;`.")
+            raise InputError(f"--args: {pair!r} is not of the form KEY=VALUE", hint="Separate several by `;`.")
         found[key] = value
     return found
 
@@ -164,7 +164,7 @@ def capabilities(text: str, network: Conflist) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"--capability-args: {error.message}") from None
     if not isinstance(found, dict):
-        raise InputError("--capability-args: a JSON object is due, by capability")
+        raise InputError("--capability-args: expected a JSON object with a key for each capability")
     known = network.capabilities()
     for name in found:
         if name not in known:

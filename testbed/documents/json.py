@@ -83,7 +83,7 @@ def _find(text: str, path: Path, *, key: bool = False) -> Mark:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[str | int, int, int]]:

@@ -51,7 +51,7 @@ def read(file: FilePath, what: str, pattern: str) -> bytes:
         if stat.S_ISDIR(mode):
             inside = sorted(file.glob(pattern))
             hint = f"Give the file, for example {inside[0]}" if inside else "Give the file."
-            raise InputError(f"is a directory, not a {what}", where=source, hint=hint)
+            raise InputError(f"is a directory; expected a {what}", where=source, hint=hint)
         if not stat.S_ISREG(mode):
             raise InputError("is not a regular file", where=source)
         with file.open("rb") as stream:

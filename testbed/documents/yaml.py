@@ -114,8 +114,8 @@ class _Reader:
         if found := _TEMPLATE.search(self.text):
             self._fail(
                 Mark.of(self.text, found.end(1)),
-                "'{{' begins a template; containerlab and Helm fill it in from other files, "
-                "testbed does not: a lab is the same everywhere. Write the value",
+                "'{{' begins a template; containerlab and Helm fill templates in from other files, testbed does not: "
+                "a lab is the same everywhere. Write the value",
             )
         if found := yaml.reader.Reader.NON_PRINTABLE.search(self.text):
             wrong = Mark.of(self.text, found.start())
@@ -188,8 +188,8 @@ class _Reader:
         if "${" in text:
             self._fail(
                 mark,
-                f"{describe(text)} uses an environment variable; others expand it, "
-                "testbed does not: a lab is the same everywhere. Write the value",
+                f"{describe(text)} uses an environment variable; other tools expand it, testbed does not, so that a "
+                "lab is the same everywhere. Write the value",
             )
         return _plain(text) if event.implicit[0] else text
 

@@ -68,7 +68,7 @@ def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list
         there = plan.nodes.get(node.name)
         if there is None or there.kind != node.kind:
             what = f"{node.name!r} is a {there.kind} here" if there else f"there is no {node.kind} {node.name!r}"
-            problems.append(f"{what}, which the scenario has as a {node.kind}" if there else what)
+            problems.append(f"{what}; the scenario needs it as a {node.kind}" if there else what)
             continue
         known = [interface.name for interface in there.interfaces]
         problems += [
@@ -78,5 +78,5 @@ def fits(plan: Plan, given: str, scenario: Path, own: list[Plan], switches: list
         ]
     if problems:
         also = [(given, problem) for problem in problems[1:]]
-        hint = f"The scenario needs these; its own topology: {', '.join(each.name for each in own)}."
+        hint = f"The scenario needs them; its own topology: {', '.join(each.name for each in own)}."
         raise InputError(problems[0], where=given, hint=hint, also=also)

@@ -71,7 +71,7 @@ def owned() -> Iterator[None]:
 def collect(request: Collect, context: Context) -> list[Leftover]:
     """Remove what dead runs left, and report each thing."""
     if os.geteuid() != 0:
-        raise UnsupportedError("only root can remove what labs on this kernel left", hint="Run: sudo testbed gc")
+        raise UnsupportedError("only root can remove the remains of labs on this kernel", hint="Run: sudo testbed gc")
     if not ownership.RUNS.exists():
         return []
     with _lock():
@@ -93,14 +93,14 @@ def _lock() -> Iterator[None]:
 def _refuse_beside_others() -> None:
     for run in ownership.runs():
         if run.lives:
-            hint = "The RDMA netns mode and the trace of queue pairs are one for a kernel. Wait until it has ended."
-            raise UnsupportedError(f"another run has this kernel: process {run.pid}", hint=hint)
+            hint = "Runs on one kernel share the RDMA netns mode and the trace of queue pairs. Wait until it has ended."
+            raise UnsupportedError(f"another run uses this kernel: process {run.pid}", hint=hint)
 
 
 def _require(problems: Sequence[Leftover]) -> None:
     if problems:
         raise UnsupportedError(
-            "what a killed run left is in the way",
+            "a killed run left something on this kernel",
             also=[("", f"{one['kind']} {one['name']}: {one['problem']}") for one in problems],
             hint="`testbed gc` tries again.",
         )

@@ -98,7 +98,7 @@ def plan_of(rows: PlanRows) -> Plan:
     ends = {(port.node, port.name): port for node in nodes.values() for port in node.interfaces}
     for port in ends.values():
         if port.peer not in ends:
-            raise InputError(f"{port.node}:{port.name} leads to {':'.join(port.peer)}, which is not there")
+            raise InputError(f"the peer of {port.node}:{port.name} is {':'.join(port.peer)}, which does not exist")
     order = {end: number for number, end in enumerate(ends)}
     links = tuple((port, ends[port.peer]) for end, port in ends.items() if order[port.peer] > order[end])
     return Plan(rows["name"], nodes, links)
@@ -133,7 +133,7 @@ def lab_of(
         topology = given or instance.topology_for(parameters)
         profiles = instance.profiles(parameters)
     if not isinstance(topology, str | os.PathLike):
-        raise InputError(f"topology_for returns {topology!r}, which is no file's name", where=file.name)
+        raise InputError(f"topology_for returns {topology!r}, which is not a file name", where=file.name)
     plan, notes = planned_file(file.parent, str(topology))
     loading.check_profiles(profiles, plan, file.name)
     return instance, plan, profiles, notes

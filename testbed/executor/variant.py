@@ -28,7 +28,7 @@ from testbed.scenario.run import Run
 RESERVE = 4 << 20
 """Bytes kept for the verdict of a scenario that fills the disk."""
 COMPLAINTS = " WARNING: ", " BUG: ", " Oops", "general protection fault", "refcount_t"
-FULL_DISK_HINT = "The guest's disk is memory, 900 MB. A capture can be narrowed with a filter."
+FULL_DISK_HINT = "The guest's disk is in memory and has 900 MB. Narrow captures with a filter."
 
 
 def run(request: Variant, context: Context) -> VariantOutcome:
@@ -76,7 +76,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     except Ended:
         raise
     except Cut:
-        run.failures.insert(0, "it was ended where it was stopped")
+        run.failures.insert(0, "it was ended at its stop")
     except BaseException as error:  # whatever the user's code raises, SystemExit among it
         reserve.unlink(missing_ok=True)
         (out / "traceback.txt").write_text(traceback.format_exc())

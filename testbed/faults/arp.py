@@ -26,9 +26,9 @@ ND_TYPES = {"request": "nd-neighbor-solicit", "reply": "nd-neighbor-advert"}
 
 
 class ArpDrop(Rule):
-    """ARP packets from one end of a link are lost: all, or gratuitous ones for an address, or requests, or replies.
+    """ARP packets from one end of a link are lost: all, gratuitous ones for an address, requests, or replies.
 
-    Of IPv6 solicitations are requests, advertisements replies, and unsolicited advertisements gratuitous.
+    For IPv6, solicitations count as requests, advertisements as replies, unsolicited advertisements as gratuitous.
     """
 
     name: ClassVar[str] = "arp-drop"
@@ -42,7 +42,7 @@ class ArpDrop(Rule):
     @model_validator(mode="after")
     def _one_family(self) -> Self:
         if self.announced and self.announced.version != self.family:
-            raise ValueError(f"{self.announced} is of family {self.announced.version}")
+            raise ValueError(f"{self.announced} is an IPv{self.announced.version} address")
         return self
 
     def chosen(self) -> str:
@@ -61,7 +61,7 @@ class ArpDrop(Rule):
 
 class _FromHost(Fault):
     host: str
-    """The host that does it."""
+    """The host that announces the address."""
     interface: str = "eth1"
     """Its interface."""
 
@@ -70,9 +70,9 @@ class _FromHost(Fault):
 
 
 class ArpPoison(_FromHost):
-    """A host announces somebody else's address as its own; who listens sends the packets there.
+    """A host announces another host's address as its own; switches that believe it send the packets there.
 
-    Taken back, the address's owner announces itself.
+    At recovery the owner announces its address.
     """
 
     name: ClassVar[str] = "arp-poison"
@@ -80,9 +80,9 @@ class ArpPoison(_FromHost):
     ip: IPAddress
     """The address of another host."""
     switch: str
-    """The switch that is to believe it."""
+    """The switch that should learn the address from it."""
     mac: Mac | None = None
-    """The announced MAC; without it, the host's own."""
+    """The announced MAC. Default: the host's own."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         nic, owner = self._nic(lab), owner_of(lab, self, self.ip)
@@ -100,15 +100,15 @@ class ArpPoison(_FromHost):
 
 
 class ArpStorm(_FromHost):
-    """A host asks for one address after the other, fast; the CPUs of switches have to hear it all.
+    """A host requests one address after the other, fast; the CPUs of switches must handle every request.
 
-    The requests go out in bursts, a hundred times a second.
+    It sends the requests in bursts, a hundred times a second.
     """
 
     name: ClassVar[str] = "arp-storm"
     holds: ClassVar[bool] = False
     pps: Annotated[int, Field(ge=100, le=1_000)]
-    """Requests a second, about; more is too much for the agents of switches on an emulated processor."""
+    """Approximate requests a second; the agents of switches on an emulated processor cannot handle more."""
     family: Family = 4
     """4, or 6 for neighbour solicitations."""
 
@@ -136,9 +136,9 @@ class ArpStorm(_FromHost):
 
 
 class DuplicateIp(_FromHost):
-    """A host has an address that another one has, too, and answers for it.
+    """A host has the address of another host, and answers for it.
 
-    It answers at once; late with a `link-delay` of its end of the link beside this.
+    It answers at once; to delay the answers, add `link-delay` at its end of the link.
     """
 
     name: ClassVar[str] = "duplicate-ip"
@@ -149,7 +149,7 @@ class DuplicateIp(_FromHost):
         nic = self._nic(lab)
         own = nic.address(self.ip.version)
         if self.ip not in own.network:
-            raise InputError(f"fault {self}: {self.ip} is not in {nic.node}'s subnet {own.network}")
+            raise InputError(f"fault {self}: {self.ip} is not in the subnet {own.network} of {nic.node}")
         undo.callback(self._take_back, lab, own)
         nic.node.kernel.set_address(nic.index, self._address(own))
 
@@ -170,12 +170,12 @@ class DuplicateIp(_FromHost):
 class ProxyArp(_FromHost):
     """A host answers requests for addresses that are not its own, with its own MAC (Linux's proxy_arp).
 
-    It does so for what it has a route to over another interface; the fault adds one, over `lo`.
+    Linux answers for addresses with a route over another interface; the fault adds such a route, over `lo`.
     """
 
     name: ClassVar[str] = "proxy-arp"
     ip: IPv4Address
-    """The address that it answers for."""
+    """The address that the host answers for."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = self._nic(lab).node
@@ -195,21 +195,21 @@ class ProxyArp(_FromHost):
 
 
 class DuplicateMac(_FromHost):
-    """A host sends frames with another host's MAC; the switch takes the MAC to have moved to its port.
+    """A host sends frames with another host's MAC; the switch learns that the MAC has moved to its port.
 
-    Once, or every `period`; then it flaps, for the owner sends as well.
+    It sends once, or every `period`; then the MAC flaps, because the owner sends, too.
     """
 
     name: ClassVar[str] = "duplicate-mac"
     holds: ClassVar[bool] = False
     of: str
-    """The host whose MAC it is."""
+    """The host that owns the MAC."""
     switch: str
-    """The switch that both are attached to."""
+    """The switch to which both hosts are attached."""
     of_interface: str = "eth1"
     """That host's interface."""
     period: Annotated[float, Field(gt=0, le=86400)] | None = None
-    """Seconds between frames; without it there is one."""
+    """Seconds between frames. Default: one frame only."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         nic, owner = self._nic(lab), self._owner(lab)

@@ -45,11 +45,11 @@ class Traffic(Fault):
 
     holds: ClassVar[bool] = False
     size: Bytes = 16384
-    """Bytes of a message, an RDMA WRITE."""
+    """Bytes of each message, an RDMA WRITE."""
     interface: str = "eth1"
-    """The NIC of hosts that flows go from and to."""
+    """The NIC of the hosts that send and receive the flows."""
     family: Family = 4
-    """Of the addresses: IPv4 or IPv6."""
+    """Address family: 4 for IPv4, 6 for IPv6."""
 
     @abstractmethod
     def streams(self, lab: Lab) -> list[Stream]: ...
@@ -95,21 +95,21 @@ class Traffic(Fault):
 
 
 class BackgroundFlow(Traffic):
-    """A host writes to another one at a rate: the traffic of somebody else.
+    """A host writes to another host at a fixed rate: traffic of another application.
 
-    The messages come evenly, each as a burst. The queue pair retries for ever. Where the network does not carry the
-    rate, eight messages are under way at most.
+    It sends messages at equal intervals, each as a burst. The queue pair retries for ever. If the network does not
+    carry the rate, at most eight messages are outstanding.
     """
 
     name: ClassVar[str] = "background-flow"
     source: str
     """The host that writes."""
     target: str
-    """The host that it writes to."""
+    """The host that receives."""
     rate: Rate
-    """Bits per second, without headers. The CPU of an emulated machine is good for some 50 Mbit/s in all."""
+    """Bits per second, without headers. An emulated machine's CPU carries some 50 Mbit/s in total."""
     flow_label: Annotated[int, Field(ge=1, lt=1 << 20)] | None = None
-    """Chooses the UDP source port, and with it the path through ECMP; without it, one made of both names."""
+    """Sets the UDP source port, and so the path through ECMP. Default: a number made from both names."""
 
     def streams(self, lab: Lab) -> list[Stream]:
         names = zlib.crc32(f"{self.source} {self.target}".encode()) & 0xFFFFF
@@ -123,19 +123,19 @@ class BackgroundFlow(Traffic):
 class Incast(Traffic):
     """Many hosts write to one at the same moment, again and again.
 
-    As in the reduction of a collective, a shuffle, or a read from striped storage: all answers come at once, into the
-    one port of the switch that leads to the receiver. rxe has no congestion control; its queue pairs retry for ever.
+    A reduction of a collective, a shuffle or a read from striped storage does this: all messages arrive at once at the
+    switch port that leads to the receiver. rxe has no congestion control, and its queue pairs retry for ever.
     """
 
     name: ClassVar[str] = "incast"
     target: str
-    """The host that all write to."""
+    """The host that receives from all."""
     senders: Annotated[tuple[str, ...], Field(min_length=2)]
-    """The hosts that write."""
+    """The hosts that send."""
     size: Bytes = 65536
-    """Bytes that each writes at once."""
+    """Bytes that each host writes each time."""
     wait: Seconds = 0.1
-    """Seconds from one time to the next; who has eight messages under way sits out."""
+    """Seconds between writes; a host with eight outstanding messages skips its turn."""
 
     def streams(self, lab: Lab) -> list[Stream]:
         return [Stream(self._nic(lab, sender), self._nic(lab, self.target), 1) for sender in self.senders]
@@ -145,15 +145,15 @@ class Incast(Traffic):
 
 
 class EcmpCollision(Traffic):
-    """Flows that could be shared out to several uplinks of a switch all take the same one.
+    """Flows that ECMP could spread over several uplinks of a switch all take the same one.
 
-    Their flow labels are chosen so; the switch's hash is what it always is. That is how few large flows collide by
-    chance: as many uplinks stand idle as there are others.
+    The fault chooses their flow labels; it does not change the switch's hash. A few large flows collide in this way by
+    chance, while the other uplinks are idle.
     """
 
     name: ClassVar[str] = "ecmp-collision"
     end: End
-    """The switch's end of the uplink that they share, `leaf1:e3`."""
+    """The switch's end of the shared uplink, such as `leaf1:e3`."""
     pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1)]
     """Sender and receiver of each flow."""
     rate: Rate
@@ -162,7 +162,7 @@ class EcmpCollision(Traffic):
     @model_validator(mode="after")
     def _once_each(self) -> Self:
         if len(set(self.pairs)) < len(self.pairs):
-            raise ValueError("a pair of hosts is there twice")
+            raise ValueError("a pair of hosts is given twice")
         return self
 
     _labels: dict[tuple[str, str], int] = PrivateAttr(default_factory=dict)
@@ -181,7 +181,7 @@ class EcmpCollision(Traffic):
                 if label is None:
                     raise InputError(
                         f"fault {self}: no flow from {pair[0]} to {pair[1]} leaves {uplink.node} by {uplink.name}",
-                        hint="Is it one of several next hops there?",
+                        hint="Check that it is one of several next hops.",
                     )
                 self._labels[pair] = label
             found.append(Stream(source, target, self._labels[pair]))

@@ -22,7 +22,11 @@ from testbed.protocol import events
 Verified = Mapping[str, Any]
 """Evidence that a fault is in place, as short values under the field's names."""
 End = Annotated[
-    str, Field(pattern=r"^[^:]+:[^:]+$", description="An end of a link, `leaf:e1`; of packets, those that it sends.")
+    str,
+    Field(
+        pattern=r"^[^:]+:[^:]+$",
+        description="An end of a link, such as `leaf:e1`; the fault acts on packets that this end sends.",
+    ),
 ]
 What = Literal["injected", "recovered", "lost"]
 KINDS_OF_EVENTS = {"injected": events.FAULT_INJECTED, "recovered": events.FAULT_RECOVERED, "lost": events.FAULT_LOST}
@@ -112,7 +116,7 @@ class Injection:
                 self.lab.defer(self._cut_short)
 
         if seconds:
-            self._missed = "never came: the run ended before its time"
+            self._missed = "was never injected: the run ended before its time"
             self._cancel = self.lab.scheduler.after(seconds, begin)
         else:
             begin()
@@ -150,12 +154,12 @@ class Injection:
 
     def _inject(self) -> None:
         if self.fault.verify(self.lab) is not None:
-            raise FaultError(f"fault {self.fault}: it is there already")
+            raise FaultError(f"fault {self.fault}: it is already in place")
         self._before = self.fault.hits(self.lab)
         with self._undo:
             self.fault.inject(self.lab, self._undo)
             if (verified := self.fault.verify(self.lab)) is None:
-                raise FaultError(f"fault {self.fault}: it was injected, and verification finds nothing of it")
+                raise FaultError(f"fault {self.fault}: it was injected, but verification does not find it")
             self._undo = self._undo.pop_all()
         self.came = self.active = True
         self._there = True
@@ -182,18 +186,18 @@ class Injection:
             if (verified := injection.fault.verify(self.lab)) is None:
                 injection._there = False
                 hits = injection._hits
-                words = "" if hits is None else f": hits {hits}" if hits else ": no effect seen, no packet met it"
+                words = "" if hits is None else f": hits {hits}" if hits else ": no effect, no packet matched it"
                 injection._emit("recovered", f"recovered{words}", hits=hits)
             elif not any(other.active for other in there):
                 injection._there = False
-                raise FaultError(f"fault {injection.fault}: it was taken back and is still there: {_words(verified)}")
+                raise FaultError(f"fault {injection.fault}: it was recovered but is still in place: {_words(verified)}")
 
     def _take_back(self) -> None:
         try:
             self._undo.close()
         except (TestbedError, OSError) as error:
             self._there = False
-            raise FaultError(f"fault {self.fault}: it cannot be taken back: {error}") from error
+            raise FaultError(f"fault {self.fault}: it cannot be recovered: {error}") from error
 
     def _hits_since(self) -> int | None:
         """Return the hits since its injection; None if their counter was reset meanwhile."""

@@ -28,11 +28,11 @@ class _HostFault(Fault):
 
 
 class WrongGateway(_HostFault):
-    """The host's default route leads to an address that is no router, or to none at all."""
+    """The host's default route points to an address that is not a router, or that nobody has."""
 
     name: ClassVar[str] = "wrong-gateway"
     via: IPAddress
-    """An address in one of the host's subnets; it says whose default route it is, IPv4's or IPv6's."""
+    """The wrong gateway, in one of the host's subnets; its family selects the IPv4 or the IPv6 default route."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(self._change_default_route(lab, self.via.version, self.via))
@@ -47,7 +47,7 @@ class MissingRoute(_HostFault):
 
     name: ClassVar[str] = "missing-route"
     family: Family = 4
-    """The default route of IPv4 or of IPv6."""
+    """Selects the default route: 4 for IPv4, 6 for IPv6."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         undo.callback(self._change_default_route(lab, self.family))
@@ -57,15 +57,16 @@ class MissingRoute(_HostFault):
 
 
 class WrongMask(_HostFault):
-    """The host takes its subnet for larger, or smaller, than it is.
+    """The host has a prefix length that makes its subnet larger, or smaller, than it is.
 
-    Larger: it asks by ARP for what is behind the gateway. Smaller: it sends to the gateway what is beside it.
+    Too large: it sends ARP requests for addresses behind the gateway. Too small: it sends its neighbours' packets to
+    the gateway.
     """
 
     name: ClassVar[str] = "wrong-mask"
     holds: ClassVar[bool] = False
     prefix: Annotated[int, Field(ge=1, le=31)]
-    """The length of the prefix that it takes it for."""
+    """The wrong prefix length."""
     interface: str = "eth1"
     """The host's interface."""
 
@@ -95,10 +96,10 @@ class WrongMask(_HostFault):
 
 
 class ArpFlux(_HostFault):
-    """Each NIC of a host with two in one subnet answers ARP for the address of the other.
+    """A host has two NICs in one subnet, and each answers ARP for the address of the other.
 
-    arp_ignore and arp_announce are 0. These are Linux's defaults: the host must have other values first, by
-    `exec` in the file for example.
+    arp_ignore and arp_announce are 0. These are Linux's defaults: the host must have other values before, set by `exec`
+    in the topology file for example.
     """
 
     name: ClassVar[str] = "arp-flux"
@@ -106,7 +107,7 @@ class ArpFlux(_HostFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = lab.host(self.host)
         if not self._possible(host):
-            raise InputError(f"fault {self}: {host} has no two interfaces in one subnet")
+            raise InputError(f"fault {self}: {host} does not have two interfaces in one subnet")
         for path in self._paths(host):
             undo.callback(host.sysctl, path, host.read_sysctl(path))
             host.sysctl(path, 0)
@@ -130,16 +131,16 @@ class ArpFlux(_HostFault):
 
 
 class StrictRpFilter(_HostFault):
-    """The host drops what comes in at an interface by which it would not answer (rp_filter 1, RFC 3704).
+    """The host drops packets that arrive at an interface over which it would not answer (rp_filter 1, RFC 3704).
 
-    It matters on hosts with several interfaces. RoCE packets pass it as all UDP does.
+    It matters on hosts with several interfaces. The filter applies to RoCE packets as to all UDP packets.
     """
 
     name: ClassVar[str] = "strict-rp-filter"
     interface: str = "eth1"
     """The host's interface."""
     mode: Literal[1, 2] = 1
-    """1 is strict; 2, loose, asks for any route back."""
+    """1 is strict; 2 is loose: any route back is enough."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         host = lab.host(self.host)[self.interface].node
@@ -156,10 +157,10 @@ class StrictRpFilter(_HostFault):
 
 
 class NeighbourTableFull(Fault):
-    """The kernel's neighbour table is smaller than what is attached: "neighbour: arp_cache: neighbor table overflow!".
+    """The kernel's neighbour table is too small for its neighbours: "neighbour: arp_cache: neighbor table overflow!".
 
-    gc_thresh3 is one number for a kernel, here for all hosts of the lab together; the entries of a switch are not kept
-    by it, for they are permanent, but they are counted.
+    A kernel has one gc_thresh3, so here all hosts of the lab share it; it does not limit the entries of switches, which
+    are permanent, but it counts them.
     """
 
     name: ClassVar[str] = "neighbour-table-full"

@@ -18,8 +18,8 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 class LinkDown(Fault):
     """The link is down, as with a cable pulled.
 
-    The end that is set down is a switch's; both ends lose their carrier. On a host use `nic-down`, which is another
-    thing: it ends the host's queue pairs at once.
+    The fault sets a switch's end down, and both ends lose their carrier. On a host use `nic-down`, which also ends the
+    host's queue pairs at once.
     """
 
     name: ClassVar[str] = "link-down"
@@ -28,7 +28,7 @@ class LinkDown(Fault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         interface = lab.interface(self.end)
         if isinstance(interface, HostInterface):
-            raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the other end, or use nic-down.")
+            raise InputError(f"fault {self}: {self.end} is on a host", hint="Name the other end, or use nic-down.")
         undo.callback(interface.hold_down())
 
     def verify(self, lab: Lab) -> Verified | None:
@@ -38,8 +38,8 @@ class LinkDown(Fault):
 class NicDown(LinkDown):
     """A host's NIC is set down.
 
-    Its queue pairs end with WR_FLUSH_ERR. Its IPv4 address stays, its IPv6 address and its routes go, as Linux does it;
-    they come back with it.
+    Its queue pairs end with WR_FLUSH_ERR. As Linux does it, its IPv4 address stays, its IPv6 address and its routes go;
+    they return at recovery.
     """
 
     name: ClassVar[str] = "nic-down"
@@ -47,21 +47,20 @@ class NicDown(LinkDown):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         interface = lab.interface(self.end)
         if not isinstance(interface, HostInterface):
-            raise InputError(f"fault {self}: {self.end} is no host's end")
+            raise InputError(f"fault {self}: {self.end} is not on a host")
         undo.callback(interface.hold_down())
 
 
 class LinkFlap(Fault):
-    """The link goes down and comes back, again and again.
-
-    It is down first. `link-down` with an end in time is a single flap.
+    """The link goes down and up, again and again, starting with down. For a single flap use `link-down` with a
+    duration.
     """
 
     name: ClassVar[str] = "link-flap"
     holds: ClassVar[bool] = False
     end: End
     down: Seconds
-    """Seconds that it is down each time."""
+    """Seconds of each down time."""
     up: Seconds
     """Seconds between."""
 
@@ -118,8 +117,8 @@ def _near(value: float | None, wanted: float) -> bool:
 class LinkLoss(_Impairment):
     """Packets are lost at random, in one direction.
 
-    All of them with 100, which is a link that is dead in one direction, with its carrier up. The seed of a run decides
-    which.
+    With 100 all are lost: the link is dead in one direction, with its carrier up. The seed of a run decides which
+    packets are lost.
     """
 
     name: ClassVar[str] = "link-loss"
@@ -127,13 +126,13 @@ class LinkLoss(_Impairment):
     loss: Percent
     """Percent."""
     loss_burst: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """Packets lost in a row, on average (Gilbert's model)."""
+    """Average number of packets lost in a row (Gilbert's model)."""
 
     @model_validator(mode="after")
     def _burst_is_possible(self) -> Self:
         if self.loss_burst > 1 and self.loss > self.loss_burst * (100 - self.loss):
             most = 100 * self.loss_burst / (1 + self.loss_burst)
-            raise ValueError(f"with bursts of {self.loss_burst:g} at most {most:.4g} percent can be lost")
+            raise ValueError(f"with bursts of {self.loss_burst:g}, loss can be at most {most:.4g} percent")
         return self
 
 
@@ -144,20 +143,20 @@ class LinkDelay(_Impairment):
     delay: Seconds
     """Seconds."""
     jitter: Annotated[float, Field(ge=0, le=86400)] = 0.0
-    """Seconds by which it varies. Packets overtake each other, and rxe takes that for loss: a storm of go-back-N."""
+    """Seconds of variation. Packets overtake each other, which rxe treats as loss: a storm of go-back-N."""
 
 
 class LinkRate(_Impairment):
     """The link is slower than it should be, in one direction; its queue grows and overflows.
 
-    A lossless link has no queue of its own: it is the buffer of the switch that fills.
+    A lossless link has no queue of its own: the buffer of the switch fills.
     """
 
     name: ClassVar[str] = "link-rate"
     rate: Annotated[int, Field(ge=8_000, le=800_000_000_000)]
     """Bits per second."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
-    """Packets that wait at most."""
+    """Maximum number of waiting packets."""
 
     def _values(self, lab: Lab) -> dict[str, Any]:
         left_out = {"end", "queue"} if lab.interface(self.end).port else {"end"}
@@ -165,19 +164,19 @@ class LinkRate(_Impairment):
 
 
 class QueueTooSmall(_Impairment):
-    """The queue of a link is too short for what comes at once; what finds it full is dropped.
+    """The queue of a link is too short for bursts; packets that do not fit are dropped.
 
-    The link keeps its rate. A queue pair of rxe alone has 65 packets under way, behind a router 129.
+    The link keeps its rate. One rxe queue pair has up to 65 packets outstanding, behind a router 129.
     """
 
     name: ClassVar[str] = "queue-too-small"
     counter = "dropped"
     queue: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Packets that wait at most."""
+    """Maximum number of waiting packets."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         if lab.interface(self.end).sends.quality.rate is None:
-            raise InputError(f"fault {self}: {self.end} has no rate, so nothing waits there", hint="Use link-rate.")
+            raise InputError(f"fault {self}: {self.end} has no rate, so it has no queue", hint="Use link-rate.")
         super().inject(lab, undo)
 
 
@@ -192,20 +191,19 @@ class LinkDuplicate(_Impairment):
 class LinkReorder(_Impairment):
     """Some packets overtake the others, in one direction.
 
-    Those that are not reordered are delayed, so `delay` is needed and replaces the link's. rxe takes a gap for loss.
+    The others are delayed, so `delay` is required and replaces the link's delay. rxe treats a gap as loss.
     """
 
     name: ClassVar[str] = "link-reorder"
     reorder: Percent
-    """Percent of the packets that go at once."""
+    """Percent of the packets that are sent at once."""
     delay: Seconds
-    """Seconds that the others take."""
+    """Delay of the other packets, in seconds."""
 
 
 class LinkCorrupt(_Impairment):
-    """One bit of a packet is turned, in one direction.
-
-    A RoCE packet fails its ICRC then, and rxe drops it without a word or a counter.
+    """One bit of a packet is flipped, in one direction. A RoCE packet then fails its ICRC check, and rxe drops it
+    without a message or a counter.
     """
 
     name: ClassVar[str] = "link-corrupt"
@@ -214,19 +212,18 @@ class LinkCorrupt(_Impairment):
 
 
 class LinkMtu(Rule):
-    """A switch port takes only smaller packets than the NICs send.
-
-    Larger ones vanish, in both directions, and nobody says so. Small messages pass.
+    """A switch port accepts only smaller packets than the NICs send. It drops larger ones silently, in both directions.
+    Small messages pass.
     """
 
     name: ClassVar[str] = "link-mtu"
     mtu: Annotated[int, Field(ge=68, le=65535)]
-    """Bytes of the largest packet that passes."""
+    """Size of the largest packet that passes, in bytes."""
 
     def place(self, lab: Lab) -> tuple[Interface, tuple[Hook, ...]]:
         interface = lab.interface(self.end)
         if isinstance(interface, HostInterface):
-            raise InputError(f"fault {self}: {self.end} is a host's end", hint="Name the switch's end of the link.")
+            raise InputError(f"fault {self}: {self.end} is on a host", hint="Name the switch's end of the link.")
         return interface, ("prerouting", "postrouting")
 
     def chosen(self) -> str:

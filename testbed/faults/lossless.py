@@ -51,15 +51,15 @@ class _PauseFault(_PortFault):
 
 
 class PauseStorm(_PauseFault):
-    """A NIC sends pause frames for ever: its port, and hop by hop all that sends to it, comes to a halt.
+    """A NIC sends pause frames without end: its port halts, and hop by hop every sender to it.
 
-    As a NIC whose receive pipeline hangs does (Guo et al., SIGCOMM 2016, section 4.3). A PFC watchdog of the switch is
-    the way out. After the recovery the last pause lasts for its 65535 quanta of 512 bit times.
+    A NIC with a hanging receive pipeline does this (Guo et al., SIGCOMM 2016, section 4.3). A PFC watchdog of the
+    switch is the mitigation. After the recovery the last pause lasts for its 65535 quanta of 512 bit times.
     """
 
     name: ClassVar[str] = "pause-storm"
     priority: Priority
-    """The priority that it stops."""
+    """The paused priority."""
 
     def settings(self, lab: Lab) -> dict[str, Any]:
         return {"holds": (self.priority,)}
@@ -67,16 +67,16 @@ class PauseStorm(_PauseFault):
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         nic = lab.interface(self.end)
         if not isinstance(nic, HostInterface):
-            raise InputError(f"fault {self}: {self.end} is no host's end")
+            raise InputError(f"fault {self}: {self.end} is not on a host")
         if lab.plan.lossless and self.priority not in (known := lab.plan.lossless.priorities):
-            hint = f"Lossless ones: {', '.join(map(str, known))}."
+            hint = f"Lossless priorities: {', '.join(map(str, known))}."
             raise InputError(f"fault {self}: priority {self.priority} has no priority flow control here", hint=hint)
         super().inject(lab, undo)
         nic.send(pause_frame(nic.mac, self.priority))
 
 
 class PauseIgnored(_PauseFault):
-    """A port does not stop when it is told to, so the headroom of the other end overflows."""
+    """A port ignores pause frames, so the headroom of the other end overflows."""
 
     name: ClassVar[str] = "pause-ignored"
     at_peer = False
@@ -86,7 +86,7 @@ class PauseIgnored(_PauseFault):
 
 
 class PauseNotSent(_PortFault):
-    """PFC is off on one side of a link: the port tells nobody to stop, and drops."""
+    """PFC is off on one side of a link: the port sends no pause frames, and drops."""
 
     name: ClassVar[str] = "pause-not-sent"
 
@@ -95,16 +95,16 @@ class PauseNotSent(_PortFault):
 
 
 class DscpMismatch(_PortFault):
-    """A port takes a DSCP for another priority than its neighbours do.
+    """A port maps a DSCP to another priority than its neighbours do.
 
-    The map is for what comes in by a switch's port, and for what a NIC sends.
+    The map applies to packets that a switch's port receives, and to packets that a NIC sends.
     """
 
     name: ClassVar[str] = "dscp-mismatch"
     dscp: Annotated[int, Field(ge=0, le=63)]
     """The DSCP."""
     priority: Priority
-    """The priority that its packets get here."""
+    """The priority of these packets at this port."""
 
     def settings(self, lab: Lab) -> dict[str, Any]:
         assert lab.plan.lossless or lab.interface(self.end).lossless
@@ -113,18 +113,18 @@ class DscpMismatch(_PortFault):
 
 
 class HeadroomTooSmall(_PortFault):
-    """The headroom of a switch's port holds less than what still comes after it told its peer to stop."""
+    """The headroom of a switch's port is smaller than the data that still arrives after its pause frame."""
 
     name: ClassVar[str] = "headroom-too-small"
     headroom: Bytes
-    """Bytes, of each lossless class."""
+    """Bytes for each lossless class."""
 
     def settings(self, lab: Lab) -> dict[str, Any]:
         return {"headroom": self.headroom}
 
 
 class EcnOff(_PortFault):
-    """A port does not mark: senders that share it do not hear of its queue."""
+    """A port does not mark packets, so its senders get no signal of its queue."""
 
     name: ClassVar[str] = "ecn-off"
 
@@ -133,28 +133,28 @@ class EcnOff(_PortFault):
 
 
 class SlowReceiver(_PauseFault):
-    """A NIC takes in what comes more slowly than its link brings it, and pauses the switch.
+    """A NIC receives more slowly than its link delivers, and pauses the switch.
 
-    As one with cache misses, a busy PCIe bus or slow memory does (SIGCOMM 2016, section 4.4).
+    Cache misses, a busy PCIe bus or slow memory cause this (SIGCOMM 2016, section 4.4).
     """
 
     name: ClassVar[str] = "slow-receiver"
     rate: Annotated[int, Field(ge=8_000, le=800_000_000_000)]
-    """Bits per second that it takes in."""
+    """Bits per second that the NIC receives."""
     buffer: Bytes = 20_000
-    """Bytes that wait in the NIC before it pauses; it lets go on when half of them do."""
+    """Bytes that wait in the NIC before it pauses; it resumes when half of them wait."""
 
     def settings(self, lab: Lab) -> dict[str, Any]:
         return {"receives": (self.rate, self.buffer, self.buffer // 2)}
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         if not isinstance(lab.interface(self.end), HostInterface):
-            raise InputError(f"fault {self}: {self.end} is no host's end")
+            raise InputError(f"fault {self}: {self.end} is not on a host")
         super().inject(lab, undo)
 
 
 class CnpDrop(Rule):
-    """CNPs are lost, so no sender hears that its packets were marked."""
+    """CNPs are lost, so no sender learns that its packets were marked."""
 
     name: ClassVar[str] = "cnp-drop"
 
@@ -166,15 +166,15 @@ class CnpDrop(Rule):
 
 
 class BufferCarving(Setting):
-    """The buffer of a switch is cut wrongly between lossless and lossy traffic, and between those who share it."""
+    """The buffer of a switch is divided wrongly between lossless and lossy traffic, and between their queues."""
 
     name: ClassVar[str] = "buffer-carving"
     buffer: Bytes | None = None
-    """Bytes of the whole buffer."""
+    """Size of the whole buffer, in bytes."""
     pfc_alpha: Annotated[float, Field(ge=1 / 128, le=128)] | None = None
-    """The share of what is free that one priority group may have."""
+    """Share of the free buffer that one priority group may use."""
     lossy_alpha: Annotated[float, Field(ge=1 / 128, le=128)] | None = None
-    """The share of what is free that one lossy queue may have."""
+    """Share of the free buffer that one lossy queue may use."""
 
     @model_validator(mode="after")
     def _says_something(self) -> BufferCarving:

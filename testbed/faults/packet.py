@@ -44,30 +44,30 @@ Opcode = Annotated[str, AfterValidator(check_opcode)]
 class ExactPacket(Rule):
     """Chosen RoCE packets are dropped, marked CE, corrupted or delayed, and counted.
 
-    A packet is chosen by all that is given: its PSN, its opcode, its destination queue pair, and its place among those
-    that these choose (`number`, from 1). A delay lets the packets behind it overtake, which is how one is reordered.
+    A packet must match every given field: its PSN, its opcode, its destination queue pair; `number`, from 1, then
+    selects one of the matching packets. To reorder a packet, delay it: later packets overtake it.
     """
 
     name: ClassVar[str] = "exact-packet"
     action: Literal["drop", "mark-ce", "corrupt", "delay"]
     """`drop`, `mark-ce`, `corrupt` (a byte behind the BTH) or `delay`."""
     number: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Its place among those that the rest chooses, from 1; without it, all of them."""
+    """Position among the packets that match the other fields, from 1. Default: all of them."""
     psn: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
     """The packet sequence number."""
     opcode: Opcode | None = None
     """The BTH's opcode for RC, such as `WRITE_ONLY` or `ACKNOWLEDGE`."""
     dest_qp: Annotated[int, Field(ge=0, lt=1 << 24)] | None = None
-    """The number of the queue pair that the packet is for."""
+    """The destination queue pair number."""
     delay: Annotated[float, Field(gt=0, le=100)] = 1e-3
-    """Seconds, of a packet that is delayed."""
+    """Delay in seconds, for `delay`."""
     family: Family = 4
-    """IPv4 or IPv6, of packets that are marked CE; the others of them are not looked at."""
+    """Address family of packets to mark CE: 4 for IPv4, 6 for IPv6; the other family is ignored."""
 
     @model_validator(mode="after")
     def _something_is_chosen(self) -> Self:
         if (self.number, self.psn, self.opcode, self.dest_qp) == (None, None, None, None):
-            raise ValueError("choose packets by number, psn, opcode or dest_qp; link-loss takes any")
+            raise ValueError("choose packets by number, psn, opcode or dest_qp; for any packet use link-loss")
         return self
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
@@ -102,7 +102,7 @@ class ExactPacket(Rule):
         """Send marked packets through a device that delays them."""
         node = port.node
         if "prerouting" in hooks:
-            raise InputError(f"fault {self}: only what a switch sends can be delayed, not what comes in there")
+            raise InputError(f"fault {self}: only packets that a switch sends can be delayed, not received ones")
         device = f"hold-{self._mark:x}"
         node.use("ip", "link", "add", device, "type", "ifb")
         undo.callback(node.run, "ip", "link", "delete", device)

@@ -62,11 +62,11 @@ class Rule(Fault):
         """Return the port of a switch or bridge that packets pass, and the hooks on their way."""
         sender = lab.interface(self.end)
         if sender.plan and sender.plan.routed:
-            raise InputError(f"fault {self}: {self.end} is a routed port, which is in no bridge")
+            raise InputError(f"fault {self}: {self.end} is a routed port, which is not in a bridge")
         if not isinstance(sender, HostInterface):
             return sender, ("postrouting",)
         if sender.peer is None or isinstance(sender.peer, HostInterface):
-            raise InputError(f"fault {self}: there is no switch at either end of this link")
+            raise InputError(f"fault {self}: neither end of this link is on a switch")
         return sender.peer, ("prerouting",)
 
     def _chain(self, hook: Hook) -> str:

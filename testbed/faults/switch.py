@@ -48,19 +48,19 @@ class ArpAgeing(Setting):
 
 
 class ArpCapacity(Setting):
-    """The ARP table is smaller than what is attached: when it is full, new entries are refused or evict old ones."""
+    """The ARP table is too small for the attached hosts: when it is full, new entries are refused or evict old ones."""
 
     name: ClassVar[str] = "arp-capacity"
     arp_cap: Count
-    """Entries, unresolved ones included."""
+    """Number of entries, including unresolved ones."""
 
 
 class ArpCpuLimit(Setting):
-    """The switch lets only so many ARP packets a second to its CPU (CoPP)."""
+    """The switch limits the ARP packets per second to its CPU (CoPP)."""
 
     name: ClassVar[str] = "arp-cpu-limit"
     arp_pps: Count
-    """Packets a second, with a burst of one second's worth."""
+    """Packets per second; a burst may have the packets of one second."""
 
 
 class MacAgeing(Setting):
@@ -72,7 +72,7 @@ class MacAgeing(Setting):
 
 
 class MacCapacity(Setting):
-    """The MAC table is smaller than what is attached; what does not fit is flooded, or dropped by the profile."""
+    """The MAC table is too small for the attached hosts; by profile, other frames are flooded or dropped."""
 
     name: ClassVar[str] = "mac-capacity"
     mac_cap: Count
@@ -82,7 +82,7 @@ class MacCapacity(Setting):
 class SwitchCpuOutage(_SwitchFault):
     """The switch's CPU handles no ARP: it does not answer, learn, resolve or age.
 
-    What its tables hold is forwarded, as an ASIC does. What came meanwhile is lost.
+    It still forwards by its tables, as an ASIC does. ARP packets that arrive in the meantime are lost.
     """
 
     name: ClassVar[str] = "switch-cpu-outage"
@@ -106,14 +106,14 @@ class ArpCpuDelay(Setting):
 class SwitchReboot(_SwitchFault):
     """The switch reboots: its ports are down, its tables are lost. It is up again when the fault is recovered.
 
-    A warm reboot (SONiC) leaves the data plane as it is: the ports stay up and it forwards by the tables that it has,
-    while the CPU handles no ARP and no packet without a neighbour entry. When the fault is recovered the control plane
-    has its entries back as stale, and asks for each by broadcast: who answers is confirmed, who is silent ages out.
+    A warm reboot (SONiC) does not touch the data plane: the ports stay up and it forwards by its tables, while the CPU
+    handles no ARP and no packet without a neighbour entry. When the fault is recovered the control plane restores its
+    entries as stale, and requests each by broadcast: entries that are answered are confirmed, the others age out.
     """
 
     name: ClassVar[str] = "switch-reboot"
     warm: bool = False
-    """Whether it is a warm reboot."""
+    """True for a warm reboot."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)
@@ -138,15 +138,17 @@ class SwitchReboot(_SwitchFault):
 
 
 class ArpEntryCorrupt(_SwitchFault):
-    """The data plane has another MAC for an address than the control plane shows (SONiC: kernel and ASIC disagree).
+    """The data plane has another MAC for an address than the control plane (SONiC: kernel and
+    ASIC disagree).
 
-    The entry stays so until the control plane writes it again: when the owner's MAC changes, or the entry is cleared.
+    The entry stays wrong until the control plane writes it again: when the owner's MAC changes, or the entry is
+    cleared.
     """
 
     name: ClassVar[str] = "arp-entry-corrupt"
     holds: ClassVar[bool] = False
     ip: IPAddress
-    """An address that the switch has an entry for."""
+    """An address with an entry in the switch."""
     mac: Mac = "02:00:00:00:00:bd"
     """The MAC in the data plane."""
 
@@ -180,7 +182,7 @@ class FdbFlush(_SwitchFault):
     name: ClassVar[str] = "fdb-flush"
     holds: ClassVar[bool] = False
     host: str
-    """The host whose MAC is forgotten."""
+    """The host that owns the forgotten MAC."""
     interface: str = "eth1"
     """The host's interface."""
 
@@ -198,16 +200,16 @@ class FdbFlush(_SwitchFault):
 
 
 class FdbWrongPort(_SwitchFault):
-    """A static MAC entry points to the wrong port; frames to the host go there and are lost.
+    """A static MAC entry points to the wrong port; frames to the host are sent there and lost.
 
-    The entry is sticky: whatever the host sends, the bridge does not move it (bridge(8); br_fdb_update).
+    The entry is sticky: frames from the host do not move it (bridge(8); br_fdb_update).
     """
 
     name: ClassVar[str] = "fdb-wrong-port"
     host: str
-    """The host whose MAC it is."""
+    """The host that owns the MAC."""
     port: str
-    """The port that it points to."""
+    """The wrong port."""
     interface: str = "eth1"
     """The host's interface."""
 
@@ -218,7 +220,7 @@ class FdbWrongPort(_SwitchFault):
         at = (nic.mac, "dev", self.port, "master", *(("vlan", str(vlan)) if vlan else ()))
         there = switch[self.port].plan
         if vlan and there and vlan not in (there.vlan, *there.trunk):
-            raise InputError(f"fault {self}: {switch}:{self.port} is not in VLAN {vlan}, which the MAC is in")
+            raise InputError(f"fault {self}: the MAC is in VLAN {vlan}, and {switch}:{self.port} is not")
         switch.run("bridge", "fdb", "replace", *at, "static", "sticky")
         undo.callback(nic.teach)
         undo.callback(lambda: self.verify(lab) and switch.run("bridge", "fdb", "delete", *at))

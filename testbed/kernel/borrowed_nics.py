@@ -48,7 +48,7 @@ def borrow(name: str, device: str, namespace: str, end: End, index: int) -> None
             name, links.mac(number), links.mtu(number), links.is_up(number), links.alias(number), device, namespace
         )
         ownership.claim_interface(run, name, asdict(before))
-        with _explained(f"{name} cannot be given to {namespace}"):
+        with _explained(f"{name} cannot be moved to {namespace}"):
             links.set_alias(number, _mark(run, name))  # before anything is changed
             links.set_link(number, up=False)
             with closing_fd(os.open(netns.path(namespace), os.O_RDONLY)) as there:
@@ -70,7 +70,7 @@ def _run(name: str, device: str) -> Run:
     run = ownership.current()
     if run is None:
         what = f"RDMA device {device}" if device else f"interface {name}"
-        hint = "A lab with hardware is run on your own kernel: --machine local."
+        hint = "Run a lab with hardware on your own kernel: --machine local."
         raise UnsupportedError(f"a micro-VM does not have the {what} of your machine", hint=hint)
     return run
 
@@ -86,14 +86,14 @@ def _unused(name: str, device: str) -> str:
 def _interface_of(system: Rdma, device: str) -> str:
     known = system.devices()
     if device not in known:
-        hint = f"It has: {', '.join(known)}." if known else "It has none: see `rdma link`."
+        hint = f"It has: {', '.join(known)}." if known else "It has no RDMA device: see `rdma link`."
         raise UnsupportedError(f"this machine has no RDMA device {device}", hint=hint)
     for pair in system.queue_pairs(known[device]):
         if pair.pid:
             raise UnsupportedError(f"RDMA device {device} is in use: process {pair.pid} has a queue pair on it")
     interface = system.interface(known[device])
     if interface is None:
-        raise UnsupportedError(f"RDMA device {device} has no interface of this machine: it is no RoCE device")
+        raise UnsupportedError(f"RDMA device {device} belongs to no interface of this machine: it is not a RoCE device")
     return interface
 
 
@@ -107,14 +107,14 @@ def _check_unused(links: Rtnetlink, name: str) -> None:
     if not use and (user := links.user(index)):
         use = f"is used by {user}"
     if use:
-        hint = "A lab takes interfaces that nothing else uses."
+        hint = "Choose interfaces that nothing else uses."
         raise UnsupportedError(f"interface {name} of this machine {use}", hint=hint)
 
 
 def give_back(run: Run, name: str) -> None:
     """Return an interface and its RDMA device to this machine, in their former state."""
     before, mark = Before(**run.interfaces[name]), _mark(run, name)
-    with _explained(f"{name} cannot be given back"), closing_fd(os.open(HOME, os.O_RDONLY)) as home:
+    with _explained(f"{name} cannot be moved back"), closing_fd(os.open(HOME, os.O_RDONLY)) as home:
         if netns.path(before.namespace).exists():
             with netns.entered(before.namespace), Rtnetlink() as there, Rdma() as system:
                 if before.device and system.exclusive and before.device in system.devices():

@@ -37,7 +37,7 @@ def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
-        raise UnsupportedError(f"there is no {LIBRARY}", hint="apt-get install libbpf1") from error
+        raise UnsupportedError(f"{LIBRARY} is missing", hint="apt-get install libbpf1") from error
     for name, arguments in _POINTERS.items():
         getattr(library, name).restype = ctypes.c_void_p
         getattr(library, name).argtypes = arguments
@@ -90,7 +90,7 @@ class BpfObject:
             reason = next(
                 (line for line in reversed(log.lines) if line.startswith("libbpf: prog")), os.strerror(-status)
             )
-            raise UnsupportedError(f"this kernel does not take the BPF programs of {file.name}: {reason}")
+            raise UnsupportedError(f"this kernel rejects the BPF programs of {file.name}: {reason}")
 
     def _checked(self, function: str, *arguments: Any) -> int:
         found = getattr(_library(), function)(*arguments)

@@ -70,9 +70,9 @@ def create(name: str) -> None:
         os.close(os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o444))
     except FileExistsError:
         raise TestbedError(
-            f"network namespace {name} is there already", hint=f"If nobody needs it: ip netns delete {name}"
+            f"network namespace {name} already exists", hint=f"If it is not needed: ip netns delete {name}"
         ) from None
-    with turn(), syscalls.explained(f"network namespace {name} cannot be made"), restored():
+    with turn(), syscalls.explained(f"network namespace {name} cannot be created"), restored():
         syscalls.unshare(CLONE_NEWNET)
         if run := ownership.current():
             with Rtnetlink() as links:

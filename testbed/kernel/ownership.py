@@ -91,8 +91,8 @@ def _read(file: Path) -> Run:
     try:
         return Run(**json.loads(file.read_text()))
     except (ValueError, TypeError) as error:
-        hint = "It is of another version of testbed, or damaged: look for what the run changed by hand, then delete it."
-        raise TestbedError(f"is no record of a run: {error}", where=str(file), hint=hint) from None
+        hint = "Another version of testbed wrote it, or it is damaged: undo the run's changes by hand, then delete it."
+        raise TestbedError(f"is not a record of a run: {error}", where=str(file), hint=hint) from None
 
 
 def begin(*, exclusive: bool) -> Run:

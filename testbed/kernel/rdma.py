@@ -88,9 +88,9 @@ class Rdma(Netlink):
             self._ask(NEWLINK, b"".join(netlink.string(kind, value) for kind, value in wanted.items()))
         except OSError as error:
             reason = {
-                errno.EEXIST: "the interface has one already, or the name is taken",
+                errno.EEXIST: "the interface already has one, or the name is in use",
                 errno.EPERM: "not root, or the interface is a VLAN device: put it on the parent",
-                errno.ENODEV: "there is no such interface here",
+                errno.ENODEV: "the interface does not exist here",
                 errno.EOPNOTSUPP: "the kernel has no rdma_rxe (modprobe rdma_rxe)",
             }.get(error.errno or 0, error.strerror)
             raise TestbedError(f"RDMA device {name} on {interface}: {reason}") from error
@@ -168,10 +168,10 @@ class Rdma(Netlink):
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
                     time.sleep(0.005)
                     continue
-                there = ", ".join(netns.others()) or "one that no process is in"
+                there = ", ".join(netns.others()) or "one without a process"
                 raise TestbedError(
                     f"the RDMA netns mode could not be changed: {error.strerror}",
-                    hint=f"The kernel allows it only while no other network namespace exists. There is: {there}.",
+                    hint=f"The kernel allows it only while no other network namespace exists. Found: {there}.",
                 ) from error
             return
 
@@ -181,7 +181,7 @@ class Rdma(Netlink):
         for name in names:
             while os.path.exists(f"{SYSFS}/{name}") or name in self.devices():
                 if time.monotonic() > deadline:
-                    raise DeadlineError(f"RDMA device {name} is still there {GONE_S:g} s after its deletion")
+                    raise DeadlineError(f"RDMA device {name} still exists {GONE_S:g} s after its deletion")
                 time.sleep(0.001)
 
 

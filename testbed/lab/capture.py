@@ -63,7 +63,7 @@ class Capture:
             return
         self._stopped = True
         if (status := self._process.status) is not None:
-            raise TestbedError(f"{self._process}: ended with status {status} before its time:\n{self._process.output}")
+            raise TestbedError(f"{self._process}: ended too early with status {status}:\n{self._process.output}")
         deadline = time.monotonic() + DRAIN_S
         captured, received, dropped = before = self._report(deadline)
         while captured + dropped < received:  # the rest is in a block that the kernel hands over within a second
@@ -82,7 +82,7 @@ class Capture:
         self._process.send(signal.SIGUSR1)
         while len(found := _REPORT.findall(self._process.output)) == asked:
             if time.monotonic() > deadline:
-                raise DeadlineError(f"{self._process} has not written all it captured within {DRAIN_S:g} s")
+                raise DeadlineError(f"{self._process} did not write all captured frames within {DRAIN_S:g} s")
             time.sleep(0.001)
         captured, received, dropped = found[-1]
         return int(captured), int(received), int(dropped)

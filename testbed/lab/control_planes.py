@@ -30,7 +30,7 @@ class ControlPlanes:
     def routing(self) -> Routing:
         """Return FRR on the switches."""
         if self._routing is None:
-            raise InputError("the lab's routes are static", hint="`routing: frr` in its topology makes FRR find them.")
+            raise InputError("the lab's routes are static", hint="Set `routing: frr` in the topology for FRR.")
         return self._routing
 
     def start(self) -> None:

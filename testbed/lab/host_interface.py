@@ -91,15 +91,15 @@ class HostInterface(Interface):
         address = self.address(family)
         self.node.kernel.delete_address(self.index, address)
         lost = events.ADDRESS(interface=self.name, ip=str(address.ip), has=False)
-        self.emit(lost, f"{self.name} has no longer {address}")
+        self.emit(lost, f"{self.name} no longer has {address}")
         return self.addresses.pop(family)
 
     def set_mac(self, mac: str) -> None:
         """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
         if self.rdma:
             raise InputError(
-                f"{self.name} of {self.node} has an RDMA device, which does not survive another MAC",
-                hint="Give the host `rdma: false`, and the device with `add_rdma` when it has its MAC.",
+                f"{self.name} of {self.node} has an RDMA device, which does not survive a change of the MAC",
+                hint="Set `rdma: false` for the host, and call `add_rdma` after the change.",
             )
         self.node.kernel.set_link(self.index, mac=mac)
         self.mac = mac

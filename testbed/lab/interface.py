@@ -158,7 +158,7 @@ class Direction:
 
     def __init__(self, sender: Interface, plan: InterfacePlan) -> None:
         if sender.queues_at_peer and sender.peer and sender.peer.plan and sender.peer.plan.nic:
-            raise InputError(f"between {sender} and {sender.peer} is no switch of the lab: both ends are hardware")
+            raise InputError(f"no switch of the lab is between {sender} and {sender.peer}: both ends are hardware")
         self.quality = plan.sends
         self._sender = sender
         self._mtu = plan.mtu

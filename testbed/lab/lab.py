@@ -87,13 +87,13 @@ class Lab:
     def host(self, name: str) -> Host:
         node = self[name]
         if not isinstance(node, Host):
-            raise InputError(f"{name} is no host")
+            raise InputError(f"{name} is not a host")
         return node
 
     def switch(self, name: str) -> Switch:
         node = self[name]
         if not isinstance(node, Switch):
-            raise InputError(f"{name} is no switch")
+            raise InputError(f"{name} is not a switch")
         return node
 
     def switches(self) -> list[Switch]:

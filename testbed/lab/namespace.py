@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 COMMAND_S = 30.0
 SYSCTL_REASONS = {
-    errno.ENOENT: "a node has none of this name",
-    errno.EACCES: "it is the machine's, not a node's",
-    errno.EPERM: "it is the machine's, not a node's",
+    errno.ENOENT: "a node has no such sysctl",
+    errno.EACCES: "it belongs to the machine, not to a node",
+    errno.EPERM: "it belongs to the machine, not to a node",
 }
 
 

@@ -50,7 +50,7 @@ class Caller:
 
     def __post_init__(self) -> None:
         if not self.deletes_failed and self.attempts > 1:
-            raise InputError("a pod whose failed ADD stays keeps its name: there is one attempt only")
+            raise InputError("a pod that stays after a failed ADD keeps its name, so only one attempt is possible")
 
 
 def kubelet(attempts: int = 30) -> Caller:
@@ -211,7 +211,7 @@ class Pods:
         """Run the job, unless another one is under way for the pod, which a timer has interrupted."""
         if under_way := self._operations.get(pod):
             wrong = f"{pod.name} cannot be {operation} while it is being {under_way}"
-            raise InputError(f"{wrong}: CNI has one operation at a time for a container")
+            raise InputError(f"{wrong}: CNI allows one operation at a time for a container")
         self._operations[pod] = operation
         try:
             return (yield from job)
@@ -234,7 +234,7 @@ class Pods:
                 else:
                     self._take_away(pod)
             except TestbedError as later:
-                error.add_note(f"Then the pod could not be taken away cleanly: {later}")
+                error.add_note(f"After that the pod could not be removed cleanly: {later}")
             raise
         try:
             pod.begin()
@@ -253,12 +253,12 @@ class Pods:
         try:
             check_label(name)
         except ValueError as error:
-            raise InputError(f"a pod cannot be called so: {error}") from None
+            raise InputError(f"a pod cannot have this name: {error}") from None
         if (there := self._nodes.get(name)) is not None:
             what, hint = f"a {type(there).__name__.lower()} of the topology", "Choose another name."
             if isinstance(there, Pod):
                 what, hint = f"a pod on {there.host}", "Delete it first (`pod.delete()`), or choose another name."
-            raise InputError(f"{name} is there already: {what}", hint=hint)
+            raise InputError(f"{name} already exists: {what}", hint=hint)
 
     def check(self, pod: Pod) -> None:
         """Check a pod: see `Pod.check`."""

@@ -52,7 +52,7 @@ class Routing:
 
     def start(self) -> None:
         if not PROGRAMS.is_dir():
-            raise TestbedError(f"routing by FRR: there is no {PROGRAMS}", hint="apt-get install frr")
+            raise TestbedError(f"routing by FRR: {PROGRAMS} does not exist", hint="apt-get install frr")
         for switch in self._switches:
             directory = self._directory(switch)
             shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
@@ -161,10 +161,10 @@ class Routing:
                     answer = b""
                     while answer[-4:-1] != END:
                         if not (data := vty.recv(1 << 16)):
-                            raise TestbedError(f"{switch}: FRR's {daemon} ended while it was asked {command!r}")
+                            raise TestbedError(f"{switch}: FRR's {daemon} ended during {command!r}")
                         answer += data
             except OSError as error:
-                raise TestbedError(f"{switch}: FRR's {daemon} cannot be asked {command!r}: {error}") from error
+                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {command!r}: {error}") from error
         return answer[:-4].decode()
 
     def close(self) -> None:

@@ -53,4 +53,4 @@ class Service:
 
 def check(port: int) -> None:
     if port not in PORTS:
-        raise InputError(f"{port} is no TCP port", hint=f"Ports are {PORTS[0]} to {PORTS[-1]}.")
+        raise InputError(f"{port} is not a TCP port", hint=f"Ports are {PORTS[0]} to {PORTS[-1]}.")

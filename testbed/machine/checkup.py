@@ -110,26 +110,26 @@ def _snapshot(built: Image) -> Check:
     except TestbedError as error:
         return Check("snapshot", "note", error.message)
     if code.usable():
-        return Check("snapshot", "works", "there: a lab starts at once")
+        return Check("snapshot", "works", "ready: a lab starts at once")
     seconds = 3 if base.usable() else 30
-    return Check("snapshot", "note", f"not there; the next run makes it, in about {seconds} s")
+    return Check("snapshot", "note", f"missing; the next run creates it, in about {seconds} s")
 
 
 def kvm_answer() -> Check:
     """Return the cached answer about KVM, which only the real clock can use."""
     answer = kvm.answer() if shutil.which(qemu.BINARY) else None
     if answer:
-        return Check("KVM", "works", "a guest boots under it; the real clock uses it")
+        return Check("KVM", "works", "works: a guest boots with it; the real clock uses it")
     fix = ""
     if answer is None:
-        text = "not tried yet; only the real clock uses it"
+        text = "not tested yet; only the real clock uses it"
     elif not kvm.DEVICE.exists():
-        text = f"no {kvm.DEVICE}; not needed, the real clock is slower without"
+        text = f"no {kvm.DEVICE}; not needed, but the real clock is slower without it"
     elif not os.access(kvm.DEVICE, os.R_OK | os.W_OK):
-        text = f"no access to {kvm.DEVICE}; not needed, the real clock is slower without"
+        text = f"no access to {kvm.DEVICE}; not needed, but the real clock is slower without it"
         fix = f"sudo usermod --append --groups kvm {os.environ.get('USER', '$USER')}"
     else:
-        text = f"{kvm.DEVICE} is there and no guest boots under it; not needed, tried again after a day"
+        text = f"{kvm.DEVICE} exists, but no guest boots with it; not needed; testbed tests it again after a day"
     return Check("KVM", "note", text, fix)
 
 
@@ -160,7 +160,7 @@ def _root() -> Check:
     status = STATUS.read_text()
     able = int(re.findall(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)[0], 16)
     lacking = [name for name, bit in CAPABILITIES.items() if not able >> bit & 1]
-    return _look("root", not lacking, "yes", f"root here is without {', '.join(lacking)}, as in a container")
+    return _look("root", not lacking, "yes", f"root lacks {', '.join(lacking)} here, as in a container")
 
 
 def _local_tools() -> Check:

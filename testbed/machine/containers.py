@@ -23,7 +23,7 @@ ADD = "testbed image add FILE"
 def canonical(name: str) -> str:
     """Return an image's full name, as Docker reads short ones: `alpine` is `alpine:latest`. InputError if invalid."""
     if not REFERENCE.fullmatch(name):
-        raise InputError(f"{name!r} is not the name of an image", hint="Write a name such as tools:1.")
+        raise InputError(f"{name!r} is not the name of an image", hint="Use a name such as tools:1.")
     short = name.removeprefix("docker.io/").removeprefix("library/")
     return short if ":" in short.rpartition("/")[2] else f"{short}:latest"
 
@@ -53,12 +53,12 @@ class Container:
         """Return the path of its archive, whose size is checked."""
         path = self.path / "archive.tar"
         if not path.exists() or path.stat().st_size != self.size:
-            raise self._damaged("its archive does not have the size it had")
+            raise self._damaged("the size of its archive has changed")
         return path
 
     def verify(self) -> None:
         if cache.file_digest(self.file) != self.digest:
-            raise self._damaged("its contents are not what was added")
+            raise self._damaged("its contents have changed")
 
     def _damaged(self, how: str) -> UnsupportedError:
         hint = f"Remove it with `testbed image rm {self.name}`, and add it again."
@@ -90,12 +90,12 @@ def find(names: Iterable[str]) -> tuple[Container, ...]:
         if name not in known:
             near = did_you_mean(name, known)
             save = f"`docker save {name} -o FILE && {ADD}`"
-            hint = f"{near}No registry is asked: take it from where it is with {save}, or leave out 'image'."
+            hint = f"{near}testbed asks no registry: export the image elsewhere with {save}, or leave out 'image'."
             raise InputError(f"the image {name} has not been added", hint=hint)
     found = tuple(known[name] for name in wanted)
     if (total := sum(container.size for container in found)) > LARGEST:
-        text = f"the images of the lab have {total >> 20} MiB; the containers of a lab get at most {LARGEST >> 20}"
-        raise UnsupportedError(text, hint="A lab's machine keeps them in its memory: use smaller ones.")
+        text = f"the images of the lab have {total >> 20} MiB; the limit is {LARGEST >> 20} MiB"
+        raise UnsupportedError(text, hint="A lab's machine keeps images in its memory: use smaller ones.")
     return found
 
 
@@ -141,7 +141,7 @@ def remove(name: str) -> None:
     """Remove the image of this name. InputError if there is none."""
     full, known = canonical(name), {container.name: container for container in every()}
     if full not in known:
-        hint = f"{did_you_mean(full, known)}`testbed image ls` shows those that are there."
-        raise InputError(f"there is no image {full}", hint=hint)
+        hint = f"{did_you_mean(full, known)}`testbed image ls` lists the images that were added."
+        raise InputError(f"image {full} does not exist", hint=hint)
     with cache.locked(cache.directory("containers")):
         shutil.rmtree(known[full].path)

@@ -11,7 +11,7 @@ from typing import NoReturn
 from testbed.errors import InputError, did_you_mean, nearest
 from testbed.protocol import FILES_BYTES
 
-SMALLER = "Of a program, leave out the debug information: `strip`, or `go build -ldflags '-s -w'`."
+SMALLER = "Remove the debug information of a program: `strip`, or `go build -ldflags '-s -w'`."
 RUN = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]+)?")
 """The name of a run directory (`runs.run_directory`)."""
 
@@ -32,7 +32,7 @@ def read(file: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError("is not a regular file", where=str(file))
         if status.st_size > FILES_BYTES:
-            text = f"the file has {-(-status.st_size >> 20)} MiB; {FILES_BYTES >> 20} MiB travel to a machine"
+            text = f"the file has {-(-status.st_size >> 20)} MiB; a machine accepts {FILES_BYTES >> 20} MiB"
             raise InputError(text, where=str(file), hint=SMALLER)
         return file.read_bytes()
 
@@ -50,7 +50,7 @@ def below(root: Path) -> dict[str, bytes]:
         if total > FILES_BYTES:
             biggest = max(found, key=lambda one: found[one])
             raise InputError(
-                f"the directory holds more than {FILES_BYTES >> 20} MiB, which is what travels to a machine",
+                f"the directory has more than {FILES_BYTES >> 20} MiB, the limit for a copy to a machine",
                 where=str(root),
                 hint=f"{biggest.relative_to(root)} has {found[biggest] >> 20} MiB. {SMALLER}",
             )

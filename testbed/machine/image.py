@@ -54,7 +54,7 @@ class Layer:
 
     def verify(self) -> None:
         if cache.file_digest(self.file) != self.digest:
-            raise damaged(f"the layer with {', '.join(self.asked)}", "its contents are not what was built", self.path)
+            raise damaged(f"the layer with {', '.join(self.asked)}", "its contents have changed", self.path)
 
 
 class ContainerImage(Protocol):
@@ -99,7 +99,7 @@ class Image:
         """Raise KeyError, TypeError or ValueError for a manifest that was not written by `recipe.describe`."""
         checksums = [str(self.manifest["files"][name]["sha256"]) for name in FILES]
         if self.digest != cache.digest(*checksums) or not self.kernel or not self.manifest["inputs"]:
-            raise ValueError("its digest is not that of its files")
+            raise ValueError("its digest does not match its files")
 
     def file(self, name: str) -> Path:
         """Return a file of the image, checked against its recorded size."""
@@ -107,7 +107,7 @@ class Image:
         expected = self.manifest["files"][name]["size"]
         size = path.stat().st_size if path.exists() else 0
         if size != expected:
-            raise damaged("the image", f"{name} has {size} bytes instead of {expected}", self.path)
+            raise damaged("the image", f"{name} has {size} bytes, expected {expected}", self.path)
         return path
 
     def verify(self) -> None:
@@ -118,7 +118,7 @@ class Image:
             container.verify()
         for name, entry in self.manifest["files"].items():
             if cache.file_digest(self.file(name)) != entry["sha256"]:
-                raise damaged("the image", f"the contents of {name} are not what was built", self.path)
+                raise damaged("the image", f"the contents of {name} have changed since the build", self.path)
 
 
 def place() -> Path:
@@ -156,7 +156,7 @@ def remove_all() -> int:
             for path in places:
                 shutil.rmtree(path)
     except BlockingIOError:
-        hint = "Wait until that command has ended, or end it, and run this one again."
-        message = "an image is being built or imported at this moment"
+        hint = "Wait for that command or end it, then run this one again."
+        message = "another command is building or importing an image"
         raise TestbedError(message, where=str(parent), hint=hint) from None
     return len(places)

@@ -68,7 +68,7 @@ def build(progress: Progress) -> Image:
         fetch_python(work)
         bootstrap(work, progress)
         if recipe.inputs_key() != key:
-            message = "what the image is made from was changed while it was built"
+            message = "the image's inputs changed during the build"
             raise TestbedError(message, hint="Run the command again.")
         progress("check and seal", 0)
         recipe.pad(work / "root.erofs")
@@ -89,9 +89,9 @@ def apt(*packages: str) -> str:
 def require_tools() -> None:
     """Raise UnsupportedError with all that is missing here to build an image."""
     if platform.machine() != "x86_64":
-        raise UnsupportedError(f"images are made for x86-64 only, this machine is {platform.machine()}")
+        raise UnsupportedError(f"images can be built on x86-64 only, this machine is {platform.machine()}")
     if missing := missing_packages():
-        hint = f"Run: {apt(*missing)}\n  Or take an image that another machine exported: testbed image import FILE"
+        hint = f"Run: {apt(*missing)}\n  Or import an image that another machine exported: testbed image import FILE"
         raise UnsupportedError(f"building the image needs {', '.join(missing)}", hint=hint)
     if os.geteuid() != 0:
         require_unshare()
@@ -126,7 +126,7 @@ def require_unshare() -> None:
         raise UnsupportedError(message, hint=hint)
     probe = subprocess.run(["unshare", "--user", "true"], capture_output=True, text=True, check=False)
     if probe.returncode:
-        message = "building without root needs user namespaces, and this kernel refuses them"
+        message = "building without root needs user namespaces, but this kernel refuses them"
         hint = "Build as root, or run: sudo sysctl kernel.unprivileged_userns_clone=1 "
         hint += "(on Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)"
         raise UnsupportedError(f"{message}: {probe.stderr.strip()}", hint=hint)
@@ -208,11 +208,11 @@ def size_of(line: str) -> int:
 def raise_for(output: str, tool: str = "mmdebstrap") -> NoReturn:
     """Raise one error from the output of mmdebstrap or apt."""
     if full := next((line for line in output.splitlines() if "No space left on device" in line), ""):
-        hint = "Make room there, or set TMPDIR and XDG_CACHE_HOME to a larger disk."
-        hint += f" The image of machines takes {SPACE / 1e9:.0f} GB."
+        hint = "Free some space there, or set TMPDIR and XDG_CACHE_HOME to a larger disk."
+        hint += f" The image needs {SPACE / 1e9:.0f} GB."
         raise UnsupportedError(f"the disk filled up while the image was built:\n  {full.strip()}", hint=hint)
     tail = "".join(f"\n  {line}" for line in [line for line in output.splitlines() if line.strip()][-6:])
     if re.search(r"Could not (resolve|connect)|Failed to fetch|Temporary failure resolving|Unable to connect", output):
-        hint = "Check the network (`apt-get update`), or set TESTBED_MIRROR to a mirror this machine can reach."
+        hint = "Check the network (`apt-get update`), or set TESTBED_MIRROR to a reachable mirror."
         raise UnsupportedError(f"Debian's packages could not be fetched:{tail}", hint=hint)
     raise TestbedError(f"{tool} failed:{tail}", hint="Run `testbed doctor` to see what this machine lacks.")

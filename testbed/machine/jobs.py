@@ -75,7 +75,7 @@ class Job(Generic[R]):
             case {"crash": str(text)}:
                 self._crash = text
             case _:
-                raise MachineError(f"a line of progress is no message: {str(message)[:80]}")
+                raise MachineError(f"a line of progress is not a message: {str(message)[:80]}")
 
     @property
     def unanswered(self) -> list[int]:
@@ -88,7 +88,7 @@ class Job(Generic[R]):
         end = {"crash": self._crash} if self._crash else self._ends.get(number)
         if end is None or "ended" in end:
             wrote = str(end["ended"]).strip() if end else ""
-            text = "its code ended the process before testbed was done" + (f":\n{wrote}" if wrote else "")
+            text = "its code ended the process before testbed had finished" + (f":\n{wrote}" if wrote else "")
             raise UnansweredError(text, where=str(about))
         if "crash" in end:
             raise TestbedError(str(end["crash"]).strip(), where=str(about))

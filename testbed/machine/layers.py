@@ -36,7 +36,7 @@ def names(words: Iterable[str]) -> list[str]:
     found = sorted({name for word in words for name in re.split(r"[,\s]+", word) if name})
     for name in found:
         if not DEBIAN_PACKAGE.fullmatch(name):
-            raise InputError(f"{name!r} cannot be the name of a Debian package", hint="Write --with iperf3,tcpflow.")
+            raise InputError(f"{name!r} is not a valid Debian package name", hint="Write --with iperf3,tcpflow.")
     return found
 
 
@@ -98,7 +98,7 @@ async def install(base: Image, debs: dict[str, bytes], out: Path, log: Log) -> d
     await VirtualMachine(base, Flavour("virtual"), log).run(job, out)
     installed = job.answer()
     if not (out / LAYER).is_file():
-        raise TestbedError("the machine left no layer", hint="Report this with the output of `testbed doctor`.")
+        raise TestbedError("the machine left no layer", hint="Please report this with the output of `testbed doctor`.")
     return installed
 
 

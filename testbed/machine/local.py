@@ -49,7 +49,7 @@ class LocalMachine:
                 finally:
                     await _end(process)
                     if self._labs and records() - before:
-                        self._log("something of the run is left on this kernel: `testbed gc` removes it")
+                        self._log("the run left something on this kernel: `testbed gc` removes it")
                 output.seek(max(0, output.seek(0, os.SEEK_END) - messages.LAST_BYTES))
                 wrote = output.read()
                 if status:

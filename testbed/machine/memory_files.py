@@ -120,7 +120,7 @@ class Outcome(Device):
     def extract(self, directory: Path) -> None:
         """Unpack the guest's files. It ran the user's code: MachineError for anything wrong in them."""
         if not self.finished:
-            raise MachineError("the guest paused without handing back its results")
+            raise MachineError("the guest paused without returning its results")
         if self._rest:
             raise MachineError(f"the guest's progress is cut off: {self._rest[:80]!r}")
         length = self._header()[0]

@@ -41,7 +41,7 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
             raise InputError("is no directory", where=str(directory))
         found[directory] = list(files.below(directory))
         if not files.executable(directory, found[directory]):
-            raise InputError("there is no executable file in it", where=str(directory), hint="chmod +x the plugin.")
+            raise InputError("it contains no executable file", where=str(directory), hint="chmod +x the plugin.")
     data = files.read(conflist)
     named = _types(data).union(*(_types(files.read(conflist.parent / file)) for file in _beside(conflist, data)))
     for directory in (Path(part) for part in path.split(":") if part):
@@ -94,7 +94,7 @@ async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: 
         found |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
         executable += [f"{OWN}/{number}/{name}" for name in files.executable(directory, names)]
     if (size := sum(map(len, found.values()))) > FILES_BYTES:
-        message = f"the plugins have {size >> 20} MiB; {FILES_BYTES >> 20} MiB travel to a machine"
+        message = f"the plugins have {size >> 20} MiB; a machine accepts {FILES_BYTES >> 20} MiB"
         raise InputError(message, where=", ".join(map(str, plugins)), hint=files.SMALLER)
     own = [f"{OWN}/{number}" for number in range(len(plugins))]
     asked = replace(request, conflist=inner[0], topology=inner[1] if inner[1:] else None, plugins=own)

@@ -19,7 +19,7 @@ COUNTED_S = 2 * SLICE_S
 """Seconds that a check counts, at most: when it comes later, this process was stopped itself."""
 STARVED_S = 600.0
 """Wall seconds without a CPU after which this machine is given up."""
-BUSY_HINT = "This machine is too busy. Try again when it is not, or give testbed a higher priority."
+BUSY_HINT = "This machine is too busy. Try again later, or give testbed a higher priority."
 T = TypeVar("T")
 Threads = Callable[[], Iterable[Path]]
 """The directories in /proc of the threads that are waited for."""

@@ -136,7 +136,7 @@ class SessionRecorder:
             case {"reported": dict(report)} if self._reported:
                 self._reported(report)
             case _:
-                raise MachineError(f"a line of progress is no output: {str(record)[:80]}")
+                raise MachineError(f"a line of progress is not an output: {str(record)[:80]}")
 
     def write(self, text: str) -> None:
         """Show a text with its colours, and record it without. Drop all other terminal control characters."""
@@ -171,7 +171,7 @@ def ended(directory: Path) -> list[Ended]:
 
 def explain(directory: Path) -> None:
     """Write README.txt for the files that are there now."""
-    run_readme.explain(directory, "What a session of pytest left")
+    run_readme.explain(directory, "Files of a pytest session")
 
 
 async def run(
@@ -230,5 +230,5 @@ async def execute(
             run_readme.remove_empty(out)
             explain(out)
     if not 0 <= status < 256:
-        raise MachineError(f"the response is damaged: {status} is no exit status")
+        raise MachineError(f"the response is damaged: {status} is not an exit status")
     return status

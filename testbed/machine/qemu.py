@@ -135,7 +135,7 @@ class Qemu:
         try:
             return await self._within(self.qmp.execute(name, arguments or None))
         except (QMPError, TimeoutError) as error:
-            raise MachineError(f"QEMU did not carry out {name}: {str(error) or 'no answer'}") from error
+            raise MachineError(f"QEMU did not execute {name}: {str(error) or 'no answer'}") from error
 
     async def clock_s(self) -> int:
         """Return the guest's time in seconds, from its real-time clock. The query leaves no trace in a run."""

@@ -36,7 +36,7 @@ class Ram:
                 start, end = (int(address, 16) for address in addresses.split("-"))
                 self._maps.append((start, end, int(offset, 16)))
         if not self._maps:
-            raise MachineError("the RAM of QEMU was not found among its memory")
+            raise MachineError("the guest's RAM was not found in QEMU's memory")
 
     def changed(self) -> Runs:
         """Return the pages that differ from the snapshot's."""
@@ -68,7 +68,7 @@ class Ram:
         for start, end, offset in self._maps:
             if offset <= at < offset + end - start:
                 return start + at - offset
-        raise MachineError(f"page {page} is none of the machine's RAM")
+        raise MachineError(f"page {page} is not in the machine's RAM")
 
     @contextmanager
     def _open(self, name: str, flags: int) -> Iterator[int]:
@@ -76,7 +76,7 @@ class Ram:
         try:
             handle = os.open(path, flags)
         except PermissionError:
-            text = "the memory of a child process is not open to its parent here"
+            text = "a process cannot read the memory of its child here"
             raise UnsupportedError(
                 text, where=path, hint="Steps of a run can be kept where ptrace is allowed."
             ) from None

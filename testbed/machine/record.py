@@ -26,7 +26,7 @@ WORDS = {
     "code": "testbed's code that runs inside",
     "image": "the image",
     "qemu": "QEMU",
-    "accelerator": "what executes the guest",
+    "accelerator": "the accelerator of the guest",
     "kernel": "this machine's kernel",
     "python": "this machine's Python",
     "parameters": "the parameters",
@@ -206,7 +206,7 @@ def load(directory: Path) -> RunResult:
     """Return a run directory's complete record: its copy of the scenario's files is what was run. Else InputError."""
     path = directory / RESULT
     if not path.is_file():
-        raise InputError("is no run directory: it has no result.json", where=str(directory), hint=_guess(directory))
+        raise InputError("is not a run directory: it has no result.json", where=str(directory), hint=_guess(directory))
     from pydantic import ValidationError  # not needed for writing
 
     with files.reading(path):
@@ -215,9 +215,9 @@ def load(directory: Path) -> RunResult:
         record: RunResult = requests.adapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:
         raise InputError(
-            f"does not say what the run was made from: {messages.first_problem(error)}",
+            f"does not record the inputs of the run: {messages.first_problem(error)}",
             where=str(path),
-            hint="It is damaged, or of a testbed that did not record it yet.",
+            hint="It is damaged, or an older testbed made it.",
         ) from None
     for name in (record.scenario, *(variant.name for variant in record.variants)):
         if name != os.path.basename(name) or name in ("", ".", ".."):
@@ -244,9 +244,9 @@ def _check_files(origin: Origin, source: Source) -> None:
     names = sorted({*there, *origin.files, origin.file})
     if wrong := [name for name in names if name not in there or there[name] != origin.files.get(name)]:
         raise InputError(
-            f"is damaged: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as the run had it",
+            f"is damaged: {', '.join(wrong)} {'differs' if len(wrong) == 1 else 'differ'} from the recorded run",
             where=str(copy),
-            hint="A changed scenario is run by `testbed run`, a run directory is repeated as it is.",
+            hint="Run a changed scenario with `testbed run`; `testbed rerun` repeats an unchanged run directory.",
         )
 
 
@@ -254,7 +254,7 @@ def _guess(directory: Path) -> str:
     for place in (directory / "latest", directory.parent):
         if (place / RESULT).is_file():
             return f"Did you mean {place}?"
-    return "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
+    return "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the latest one."
 
 
 def differences(then: Origin | VariantResult, now: Origin | VariantResult) -> dict[str, tuple[Any, Any]]:

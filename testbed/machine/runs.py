@@ -155,7 +155,7 @@ async def run(
 
 def explain(out: Path, scenario: str) -> None:
     """Write README.txt into a run directory, for the files that are there now."""
-    run_readme.explain(out, f"What a run of the scenario {scenario} left")
+    run_readme.explain(out, f"Files of a run of the scenario {scenario}")
 
 
 async def run_variant(
@@ -212,7 +212,7 @@ def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
     """Return the verdict in a job's response, if it is valid."""
     found = job.answer(about=source.file, place=source.place)
     if not 0 <= found["virtual_s"] < LONGEST_S:
-        raise MachineError(f"the response is damaged: {found['virtual_s']} are no seconds")
+        raise MachineError(f"the response is damaged: {found['virtual_s']} is not a number of seconds")
     return found
 
 
@@ -259,7 +259,7 @@ class Shown:
                 with naming(path):
                     path.write_text(topology_text(made))
             case _:
-                raise MachineError(f"a line of progress is no event: {str(line)[:80]}")
+                raise MachineError(f"a line of progress is not an event: {str(line)[:80]}")
 
     def keep(self) -> None:
         """Write events.jsonl, in the order of time, if the machine left none."""

@@ -102,13 +102,13 @@ def resolve(name: str) -> Source:
             return Source(path.resolve().parent.name if path.name == FILE else path.stem, path)
         if path.is_dir():
             inner = [str(file.parent) for file in sorted(path.glob(f"*/{FILE}"))]
-            hint = f"There are {', '.join(inner[:5])}." if inner else "A scenario is a directory with one, or the file."
+            hint = f"It contains {', '.join(inner[:5])}." if inner else "Give a scenario.py, or a directory with one."
             raise InputError(f"this directory has no {FILE}", where=name, hint=hint)
     known = [source.name for source in shipped()]
     if (near := files.nearest_path(path)) and (near.is_file() or (near / FILE).is_file()):
         known.append(str(near))
-    shown = "`testbed list` shows those that are shipped; a path is that of a scenario.py or of a directory with one."
-    raise InputError(f"there is no scenario {name!r}", hint=did_you_mean(name, known) + shown)
+    shown = "`testbed list` shows the shipped scenarios; a path must lead to a scenario.py or to a directory with one."
+    raise InputError(f"scenario {name!r} does not exist", hint=did_you_mean(name, known) + shown)
 
 
 async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
@@ -141,5 +141,5 @@ def info_of(info: ScenarioInfo, source: Source) -> ScenarioInfo:
     if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
         raise MachineError(f"the response is damaged: variants {names}"[:200])
     if not (0 < info["limit_s"] < math.inf and info["busy_limit_s"] > 0):
-        raise MachineError("the response is damaged: its limits are no seconds")
+        raise MachineError("the response is damaged: its limits are not numbers of seconds")
     return {**info, "notes": [{**note, "where": source.place(note["where"])} for note in info["notes"]]}

@@ -99,13 +99,13 @@ class Snapshot:
         try:  # for writing, because QEMU opens even what it maps copy-on-write so
             handle = os.open(self.path, os.O_RDWR)
         except FileNotFoundError:
-            text = "the snapshot has been removed while this command ran"
+            text = "the snapshot was removed while this command ran"
             raise MachineError(text, where=str(self.path), hint=AGAIN) from None
         try:
             yield handle
         except StateError as error:
             self.path.unlink(missing_ok=True)
-            text = f"the snapshot could not be restored and has been removed: {error.message}"
+            text = f"the snapshot could not be restored and was removed: {error.message}"
             raise MachineError(text, hint=AGAIN) from error
         finally:
             os.close(handle)
@@ -131,7 +131,7 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
         found.append(above(found[-1], "import torch in it", TORCH, "/run/testbed/torch", inside(TORCH_FILES)))
     base = {name: data for name, data in code_files().items() if name.startswith(BASE)}
     rest = {name: data for name, data in code_files().items() if name not in base}
-    found.append(above(found[-1], "load what is below labs into it", BEGIN, "/run/testbed/code", base))
+    found.append(above(found[-1], "load the packages below labs into it", BEGIN, "/run/testbed/code", base))
     found.append(above(found[-1], "load this version of testbed into it", COMPLETE, "/run/testbed/rest", rest))
     return found
 
@@ -259,5 +259,5 @@ async def pause_within(machine: Qemu, seconds: float) -> None:
     try:
         await patiently(machine.paused(look, lambda: seconds), seconds, threads_of(machine.process.pid))
     except TimeoutError:
-        text = f"the guest did not come to its pause in {seconds:g} s. Its last output:\n{machine.last_output()}"
+        text = f"the guest did not reach its pause within {seconds:g} s. Its last output:\n{machine.last_output()}"
         raise MachineError(text) from None

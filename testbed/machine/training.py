@@ -36,15 +36,15 @@ def source(script: Path, topology: Path) -> Source:
     """Return the scenario that runs a script. InputError if the script is not a Python file."""
     text = files.read(script)
     if script.suffix != ".py":
-        raise InputError("is no Python file", where=str(script), hint="A training script's name ends in .py.")
+        raise InputError("is not a Python file", where=str(script), hint="Its name must end in .py.")
     if b"\0" in text:
-        raise InputError("is no Python: it has null bytes", where=str(script))
+        raise InputError("is not Python: it has null bytes", where=str(script))
     try:
         with warnings.catch_warnings(action="ignore"):
             compile(text, str(script), "exec", dont_inherit=True)
     except SyntaxError as error:
         if sys.version_info >= PYTHON:
-            raise InputError(f"is no Python: {error.msg}", where=f"{script}:{error.lineno}") from None
+            raise InputError(f"is not Python: {error.msg}", where=f"{script}:{error.lineno}") from None
     return Source(script.stem, SCENARIO, topology=topology, program=script)
 
 
@@ -74,7 +74,7 @@ def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) ->
     for host in dict.fromkeys(placed):
         own = ends[host].get(management)
         if own is None or not own["address"] or ip_interface(own["address"]).network != network:
-            text = f"{host} has no address in {network} on {management}, the launcher's management network"
+            text = f"{host} has no address in {network}, the launcher's network on {management}"
             raise InputError(text, where=where, hint=NETWORK_HINT)
     return Placement(placed, data, LAUNCHER, management)
 
@@ -92,7 +92,7 @@ def data_interface(ends: Mapping[str, Mapping[str, InterfaceRow]]) -> str:
 
 def management_of(launching: Mapping[str, InterfaceRow], where: str) -> str:
     if not launching:
-        text = f"there is no host {LAUNCHER!r}, on which mpirun runs, and no management network"
+        text = f"no host {LAUNCHER!r}, on which mpirun runs, and no management network"
         raise InputError(text, where=where, hint=NETWORK_HINT)
     found = [name for name, row in launching.items() if row["address"] and not row["rdma"]]
     if not found:
@@ -104,14 +104,14 @@ def management_of(launching: Mapping[str, InterfaceRow], where: str) -> str:
 def unfitting(where: str, hosts: Sequence[str], data: str, wanted: int, ranks_per_host: int) -> InputError:
     """Return an error for a number of ranks that a topology has no hosts for."""
     if not hosts:
-        hint = "A host's interface has one unless the file says `rdma: false`."
-        return InputError("no host has an RDMA device with an address, for a rank to use", where=where, hint=hint)
+        hint = "A host's interface has one unless the file sets `rdma: false`."
+        return InputError("no host has an RDMA device with an address for a rank", where=where, hint=hint)
     there = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} with an RDMA device on {data} ({', '.join(hosts)})"
     if wanted < 2:
-        text = f"a job needs two ranks at least, and there is {there}"
+        text = f"a job needs at least two ranks, but the topology has {there}"
         return InputError(text, where=where, hint="Name more: --ranks-per-host 2, or another topology.")
-    text = f"{wanted} ranks do not fit: there are {there}, for {ranks_per_host} rank{'s'[: ranks_per_host > 1]} each"
+    text = f"{wanted} ranks do not fit: the topology has {there}, {ranks_per_host} rank{'s'[: ranks_per_host > 1]} each"
     fewer = f"--ranks {len(hosts) * ranks_per_host}, " if len(hosts) * ranks_per_host > 1 else ""
     more = f"--ranks-per-host {-(-wanted // len(hosts))}"
-    hint = f"What fits: {fewer}{more}, or without --on a fabric that is made for so many."
+    hint = f"Use {fewer}{more}, or leave out --on for a generated fabric of the right size."
     return InputError(text, where=where, hint=hint)

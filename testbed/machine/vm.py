@@ -52,7 +52,7 @@ class VirtualMachine:
             if opened.outcome.finished:
                 return
             if reached is None or reached.number == number:
-                raise MachineError("the guest paused without handing back its results")
+                raise MachineError("the guest paused without returning its results")
             number = reached.number
             await opened.settle(reached)
             if self.keep_steps:

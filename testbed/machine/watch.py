@@ -75,7 +75,7 @@ class Watch:
         elapsed, waited = self._starvation.look()
         self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
         if self._busy >= BUSY_LOOKS:
-            self._remark("busy", "this host is busy: a machine waits for a CPU most of the time")
+            self._remark("busy", "this host is busy: a machine mostly waits for a CPU")
         if now - self._last_sign >= QUIET_S:
             await self._look_at_guest(elapsed, waited)
 

@@ -64,7 +64,7 @@ def made_of(name: str, *, rdma: bool) -> list[tuple[Family, dict[str, str]]]:
     counter = counter_names.find(name)
     found = [_named()[metric] for metric in counter.metrics if not rdma or metric.startswith(OF_RDMA)]
     if rdma and not found and re.fullmatch("[a-z0-9_]+", name):
-        found = [_of_counter(f"rdma_{name}", replace(counter, text="What the RDMA device counts under this name."))]
+        found = [_of_counter(f"rdma_{name}", replace(counter, text="Counter of this name in the RDMA device."))]
     match = counter.pattern.fullmatch(name)
     return [(family, match.groupdict() if match else {}) for family in found]
 

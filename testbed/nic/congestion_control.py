@@ -17,7 +17,7 @@ Microseconds = Annotated[float, Field(gt=0, le=1e7)]
 BitsPerSecond = Annotated[float, Field(gt=0, le=1e12)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 ONE = 1 << 16
-"""In the numbers of shares."""
+"""The number 1 as a share."""
 
 
 class Algorithm(BaseModel):
@@ -28,11 +28,11 @@ class Algorithm(BaseModel):
 
     name: ClassVar[str]
     answers_marks: ClassVar[bool]
-    """Whether its receivers answer marked packets with CNPs."""
+    """True if receivers answer marked packets with CNPs."""
 
     scale: Factor
-    """How many times slower the lab's links are than those that the other values are for: 400 is 100 Mbit/s for
-    40 Gbit/s."""
+    """Factor by which the lab's links are slower than the links for which the other values are meant: 400 is 100 Mbit/s
+    for 40 Gbit/s."""
 
     @abstractmethod
     def numbers(self) -> dict[str, int]:
@@ -55,21 +55,21 @@ class Dcqcn(Algorithm):
     g: Share = 1 / 256
     """The gain of alpha, the share of marked packets."""
     cnp_us: Microseconds = 50
-    """A receiver sends one CNP of a queue pair in so long at most (N)."""
+    """Minimum time between two CNPs of a queue pair (N)."""
     alpha_us: Microseconds = 55
-    """Without a CNP for so long alpha falls (K)."""
+    """alpha falls after this time without a CNP (K)."""
     increase_us: Microseconds = 55
-    """Without a CNP for so long the rate rises (T)."""
+    """The rate rises after this time without a CNP (T)."""
     increase_bytes: Annotated[int, Field(ge=0, le=1 << 40)] = 10_000_000
-    """So does it after so many bytes (B); 0: not."""
+    """The rate also rises after this number of bytes (B); 0: it does not."""
     stages: Annotated[int, Field(ge=1, le=100)] = 5
-    """Rises towards the rate before the last cut, after which the target rises, too (F)."""
+    """Number of rises towards the rate before the last cut; after them the target rises, too (F)."""
     additive_bps: BitsPerSecond = 40e6
-    """By which the target rises (R_AI)."""
+    """Step by which the target rises (R_AI)."""
     hyper_bps: BitsPerSecond = 400e6
-    """By which it rises when both the timer and the counter are past `stages` (R_HAI)."""
+    """Step by which it rises when both the timer and the counter are past `stages` (R_HAI)."""
     least_bps: BitsPerSecond = 40e6
-    """Below which no rate falls."""
+    """Minimum rate."""
 
     def numbers(self) -> dict[str, int]:
         return {
@@ -94,24 +94,24 @@ class Timely(Algorithm):
 
     scale: Factor = 100
     low_us: Microseconds = 50
-    """Below this round trip the rate rises, whatever the gradient (T_low)."""
+    """Below this round trip the rate rises at any gradient (T_low)."""
     high_us: Microseconds = 500
-    """Above it the rate falls, whatever the gradient (T_high)."""
+    """Above this round trip the rate falls at any gradient (T_high)."""
     least_rtt_us: Microseconds = 20
-    """The round trip of an idle network, by which the gradient is measured (minRTT)."""
+    """Round trip of an idle network, the unit of the gradient (minRTT)."""
     beta: Share = 0.8
-    """By how much the rate falls."""
+    """Factor by which the rate falls (beta)."""
     ewma: Annotated[float, Field(gt=0, le=1)] = 0.875
     """The weight of the last change of the round trip in the gradient (alpha; the value of "ECN or Delay", CoNEXT
     2016)."""
     additive_bps: BitsPerSecond = 10e6
-    """By which the rate rises after a round trip (delta)."""
+    """Step by which the rate rises after a round trip (delta)."""
     hyper_after: Annotated[int, Field(ge=1, le=1000)] = 5
-    """After so many round trips in a row that did not rise it rises `hyper_steps` times as much."""
+    """After this number of round trips in a row without a rise, the rate rises `hyper_steps` times as much."""
     hyper_steps: Annotated[int, Field(ge=1, le=1000)] = 5
     """See `hyper_after` (N)."""
     least_bps: BitsPerSecond = 10e6
-    """Below which no rate falls."""
+    """Minimum rate."""
 
     def numbers(self) -> dict[str, int]:
         return {

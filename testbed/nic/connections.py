@@ -128,7 +128,8 @@ class Trace:
             if error.errno != errno.EBUSY:
                 raise
             raise TestbedError(
-                "somebody reads the trace of queue pairs already", hint="Another lab runs on this kernel: end it first."
+                "another process already reads the trace of queue pairs",
+                hint="Another lab is running on this kernel: end it first.",
             ) from None
 
     def fileno(self) -> int:

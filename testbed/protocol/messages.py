@@ -57,8 +57,8 @@ def parse(message: Mapping[str, Any]) -> Request[Any]:
     """Return the request of a message. TestbedError for another version, or if it is no request."""
     if (version := message.get("protocol")) != VERSION:
         raise InputError(
-            f"the request is of version {version} of the protocol, and this machine knows version {VERSION}",
-            hint="Use the version of testbed that started the machine, or start another machine.",
+            f"the request has version {version} of the protocol, but this machine has version {VERSION}",
+            hint="Use the version of testbed that started the machine, or start a new machine.",
         )
     try:
         return requests.read(message["request"])

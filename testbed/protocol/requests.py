@@ -216,6 +216,6 @@ def read(found: Mapping[str, Any]) -> Request[Any]:
     """Return the request that `messages.ask` wrote. ValueError for anything else."""
     fields = dict(found)
     if (kind := KINDS.get(str(fields.pop("kind", None)))) is None:
-        raise ValueError(f"its kind is none of {', '.join(KINDS)}")
+        raise ValueError(f"its kind must be one of {', '.join(KINDS)}")
     request: Request[Any] = adapter(kind).validate_python(fields)
     return request

@@ -126,7 +126,7 @@ class Matching:
                                 gone.pop(found).end = event["t"]
                 case Cni(command="DEL") if pod in owned:
                     found = owned.pop(pod)
-                    text = f"mac.gone: the first frame to {found.hex(':')} since {event['node']}, which had it, lost it"
+                    text = f"mac.gone: the first frame to {found.hex(':')} since {event['node']} lost this MAC"
                     gone[found] = Wanted(event["t"], FOREVER, "earliest", self._everywhere, event, text)
                     yield ("is sent to", found), gone[found]
 

@@ -101,14 +101,14 @@ def variants(directory: Path) -> dict[str, Path]:
         return {directory.resolve().name: directory}
     found = {path.name: path for path in sorted(directory.iterdir()) if (path / EVENTS).is_file()}
     if not found:
-        raise InputError(f"has no {EVENTS}, nor has a directory in it", where=str(directory), hint=_there(directory))
+        raise InputError(f"has no {EVENTS}, and no directory with one", where=str(directory), hint=_there(directory))
     return found
 
 
 def _there(directory: Path) -> str:
     """Return the hint for a wrong directory, from its contents."""
     if directory.is_dir() and (found := [path for path in sorted(directory.iterdir()) if (path / EVENTS).is_file()]):
-        return f"There is: {', '.join(path.name for path in found)}."
+        return f"It contains: {', '.join(path.name for path in found)}."
     if (directory / "latest").is_dir():
         return f"Did you mean {directory / 'latest'}?"
     return "Run directories are runs/<scenario>/<time>, with a directory for each variant."

@@ -49,8 +49,8 @@ def _write(
     writer = Writer(
         file,
         f"testbed {version()}",
-        "Times are those of events.jsonl: a packet at 1970-01-01 00:00:02.5 came 2.5 virtual seconds after the variant "
-        f"began. In the .pcap files it has {zero / 1e9:.9f} s more. Filter frame.comment for the events.",
+        "Times are on the clock of events.jsonl: a packet at 1970-01-01 00:00:02.5 came 2.5 virtual seconds after the "
+        "variant started. In the .pcap files it has {zero / 1e9:.9f} s more. Filter frame.comment for the events.",
     )
     for pcap, place in zip(pcaps, places, strict=True):
         name = ":".join(place) if place else pcap.path.stem
@@ -61,7 +61,7 @@ def _write(
         t = t_ns - zero
         frame = contents(pcaps[capture], packet)
         of_frame = conversations[capture].comments(frame, t) if frame else ()
-        early = ["before the events: the clock was set meanwhile"] if t < 0 else []
+        early = ["before the events: the clock was changed during the capture"] if t < 0 else []
         texts = [*early, *comments.get((capture, number), ()), *of_frame]
         writer.packet(capture, max(0, t), packet.data, packet.length, texts)
 

@@ -13,39 +13,39 @@ README = "README.txt"
 Line = tuple[str, str]
 """Pattern of a name, of a directory's with a slash at its end, and its description."""
 OF_RUN: Sequence[Line] = (
-    (RESULT, "the verdict, and all that the run was made from, as JSON"),
-    ("report.html", "the run as a page, for a browser"),
-    (f"{SCENARIO}/", "the scenario's files, as they travelled to the machine"),
+    (RESULT, "the verdict and the inputs of the run, as JSON"),
+    ("report.html", "the report of the run, a page for a browser"),
+    (f"{SCENARIO}/", "the scenario's files, as copied to the machine"),
     ("pytest.txt", "what pytest wrote"),
     (TESTS, "a line for each test: outcome, virtual seconds, directory, why it failed"),
-    ("reports/", "reports that pytest was asked for"),
-    ("files/", "what tests wrote by relative paths"),
+    ("reports/", "reports that the user requested from pytest"),
+    ("files/", "files that tests wrote to relative paths"),
 )
 OF_ALL: Sequence[Line] = (
-    ("traceback.txt", "the Python traceback of what was cut short"),
-    ("stack.txt", "where every thread was when a limit was reached"),
-    (OUTPUT, "what the process wrote that ran inside"),
-    ("session.jsonl", "what was asked of the lab by hand, in order"),
+    ("traceback.txt", "the Python traceback of code that was cut short"),
+    ("stack.txt", "the stack of every thread when a limit was reached"),
+    (OUTPUT, "the output of the process in the machine"),
+    ("session.jsonl", "the manual commands, in order"),
 )
 OF_LAB: Sequence[Line] = (
-    (EVENTS, "the events, in the order of virtual time: t is nanoseconds since the beginning"),
-    (PACKETS, "all captures in one file, in the time of the events, with comments that name them: for Wireshark"),
+    (EVENTS, "the events, in the order of virtual time: t is nanoseconds since the start"),
+    (PACKETS, "all captures in one file for Wireshark, on the clock of the events, with comments that name events"),
     ("*.pcap", "the captures, as tcpdump wrote them: <node>-<interface>.pcap"),
     ("*.tcpdump.log", "tcpdump's own counts for each capture, of lost packets too"),
     (TABLES, "the switches' ARP, ND and MAC tables after each step and at the end"),
     ("counters.json", "the counters of all interfaces and RDMA devices at the end"),
-    (COUNTERS, "what changed of them, after each step and at the end"),
-    (TOPOLOGY, "the lab as it was planned, with all addresses"),
+    (COUNTERS, "their changes, after each step and at the end"),
+    (TOPOLOGY, "the planned lab, with all addresses"),
     (EPOCH, "t = 0 on other clocks"),
     ("kernel.log", "the kernel's log"),
     *OF_ALL,
-    ("cni/", "what CNI plugins keep of each host, such as the addresses in use"),
-    ("cluster/", "what is in an API server elsewhere, as SQLite files: objects, and who has which address"),
+    ("cni/", "the state of CNI plugins on each host, such as the addresses in use"),
+    ("cluster/", "the contents of the API server, as SQLite files: objects, and the owner of each address"),
     ("*-cni-agent.log", "the calls of testbed's CNI plugins on a node, and their answers"),
-    ("*-cni.log", "what CNI plugins on a node wrote to stderr"),
-    ("steps/", "the machine as it was at each step, for `testbed back`"),
-    ("ranks.json", "what is known of each rank of a training job: its steps, and how it ended"),
-    ("job/", "the files of training jobs, a log for each rank, and flight.jsonl: what MPI did in each"),
+    ("*-cni.log", "the stderr of CNI plugins on a node"),
+    ("steps/", "the state of the machine at each step, for `testbed back`"),
+    ("ranks.json", "the steps and the end of each rank of a training job"),
+    ("job/", "the files of training jobs: a log for each rank, and flight.jsonl with the MPI calls of each"),
     ("*.log", "the output of programs on nodes"),
 )
 OTHERS = "written by the scenario, the tests or programs on nodes"
@@ -61,7 +61,7 @@ def explain(directory: Path, about: str) -> None:
     ]
     where = f"{tests.name}/, in the directory of each test" if tests.is_dir() else "the directory of each variant"
     paragraphs = [
-        [f"{about}. docs/runs.md of testbed has more on these files."],
+        [f"{about}. docs/runs.md of testbed describes these files."],
         [*_lines(beside, own)],
         [f"In {where}:", *_lines({name for lab in labs for name in _names(lab)}, OF_LAB)] if labs else [],
     ]
@@ -74,9 +74,9 @@ def explain(directory: Path, about: str) -> None:
 
 def explain_lab(directory: Path, name: str) -> None:
     """Write README.txt into the directory of a lab."""
-    own = [(RESULT, "what the lab was made from, as JSON"), *OF_RUN[1:2], *OF_LAB]
+    own = [(RESULT, "the inputs of the lab, as JSON"), *OF_RUN[1:2], *OF_LAB]
     names = [one for one in _names(directory) if one != README]
-    lines = [f"What the lab {name} left. docs/live.md of testbed has more on such labs.", "", *_lines(names, own)]
+    lines = [f"Files of the lab {name}. docs/live.md of testbed describes such labs.", "", *_lines(names, own)]
     _write(directory, "\n".join(lines))
 
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from testbed.records import frame_decoder
 from testbed.records.frame_decoder import Frame, Resolution, Roce
 
-CUT_OFF = "a frame that is cut off"
+CUT_OFF = "a truncated frame"
 NEIGHBOUR = {
     133: "router solicitation",
     134: "router advertisement",
@@ -144,7 +144,7 @@ def _roce(packet: Packet, roce: Roce) -> None:
     ]
     if roce.reth:
         address, key, length = roce.reth
-        packet.detail = f"{length} bytes to be {'read' if 'READ' in roce.name else 'written'}"
+        packet.detail = f"{length} bytes to {'read' if 'READ' in roce.name else 'write'}"
         packet.layers["RETH"] = [
             ("virtual address", f"0x{address:016x}"),
             ("remote key", f"0x{key:08x}"),

@@ -10,7 +10,7 @@ from testbed.errors import InputError
 from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows, requests
 from testbed.records.event_reader import read
 
-RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the last one."
+RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the latest one."
 
 FAILURES = ("failed", "error")
 """Outcomes of tests: in the test itself, or around it."""
@@ -70,7 +70,7 @@ def read_run(directory: Path) -> Run:
     if not path.is_file():
         near = directory.parent / RESULT
         hint = f"Did you mean {directory.parent}?" if near.is_file() else RUNS_HINT
-        raise InputError("is no run directory: it has no result.json", where=str(directory), hint=hint)
+        raise InputError("is not a run directory: it has no result.json", where=str(directory), hint=hint)
     try:
         found = json.loads(path.read_bytes())
         if "variants" not in found:
@@ -110,7 +110,7 @@ def _session(directory: Path) -> Run:
         raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
     parts = (*failed, *passed[: max(0, MOST_TESTS - len(failed))])
     if not parts:
-        raise InputError("no test of this session had a lab", where=str(directory), hint="pytest.txt has its text.")
+        raise InputError("no test of this session had a lab", where=str(directory), hint="pytest.txt has its output.")
     return Run(
         name="pytest",
         place=directory.resolve().name,

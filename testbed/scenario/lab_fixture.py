@@ -48,7 +48,7 @@ def lab_of(test: pytest.Item, directory: Path, log: EventLog) -> Iterator[Lab]:
     """Run the lab of a test's `topology` mark; its files are in `directory` afterwards."""
     mark = test.get_closest_marker("topology")
     if mark is None:
-        raise pytest.UsageError(f"{test.nodeid} uses `lab` and has no @pytest.mark.topology(file or YAML)")
+        raise pytest.UsageError(f"{test.nodeid} uses `lab` but has no @pytest.mark.topology(file or YAML)")
     options = {"networks": PodNetworks(test.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
     try:
         with Lab(_topology(mark.args[0], test.path), directory, log.emit, **options) as running:

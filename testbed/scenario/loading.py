@@ -29,15 +29,15 @@ from testbed.topology.kinds import KINDS
 
 ATTRIBUTES: dict[str, tuple[Any, str]] = {
     "title": (str, "is a text"),
-    "topology": (str, "is a file's name"),
-    "compared": (str, "is a variant's name"),
-    "training": (bool, "is True or False"),
-    "limit_s": (Annotated[float, Field(gt=0, allow_inf_nan=False)], "is a number of seconds"),
-    "busy_limit_s": (float | None, "is a number of seconds, or None"),
-    "tags": (tuple[str, ...] | list[str], "are a tuple of texts"),
-    "images": (tuple[str, ...] | list[str], "are a tuple of texts"),
-    "parameters": (type[Parameters], "is a subclass of testbed.Parameters"),
-    "variants": (tuple | list, "are a tuple of Variant"),
+    "topology": (str, "must be a file name"),
+    "compared": (str, "must be the name of a variant"),
+    "training": (bool, "must be True or False"),
+    "limit_s": (Annotated[float, Field(gt=0, allow_inf_nan=False)], "must be a number of seconds"),
+    "busy_limit_s": (float | None, "must be a number of seconds, or None"),
+    "tags": (tuple[str, ...] | list[str], "must be a tuple of strings"),
+    "images": (tuple[str, ...] | list[str], "must be a tuple of strings"),
+    "parameters": (type[Parameters], "must be a subclass of testbed.Parameters"),
+    "variants": (tuple | list, "must be a tuple of Variant"),
 }
 """The types of a scenario's attributes, as pydantic checks them, and in words."""
 BUSY_S, TRAINING_BUSY_S = 60.0, 600.0
@@ -51,7 +51,7 @@ def load(path: Path) -> type[Scenario]:
     spec = importlib.util.spec_from_file_location("testbed_scenario", path)
     if spec is None or spec.loader is None:
         raise InputError(
-            "is no Python file", where=path.name, hint="A scenario is a .py file, or a directory with a scenario.py."
+            "is not a Python file", where=path.name, hint="A scenario is a .py file, or a directory with a scenario.py."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic looks there for what the annotations of parameters name
@@ -64,7 +64,7 @@ def load(path: Path) -> type[Scenario]:
     ]
     if len(found) != 1:
         raise InputError(
-            f"a scenario file holds one subclass of testbed.Scenario, this one {len(found)}",
+            f"a scenario file must define one subclass of testbed.Scenario; this one defines {len(found)}",
             where=path.name,
             hint="docs/scenarios.md shows how to write one.",
         )
@@ -83,8 +83,8 @@ def blaming(path: Path) -> Iterator[None]:
     except BaseException as error:  # SystemExit, and what is derived from nothing better, among it
         hint, line = "", line_of(error, path)
         if isinstance(error, ImportError | AttributeError) and (names := hidden(path.parent)):
-            others = f"Others have the names of {', '.join(names)} beside it"
-            hint = f"{others}, and are imported instead: rename what is yours."
+            others = f"Python modules or packages have the same names as {', '.join(names)} beside it"
+            hint = f"{others} and are imported instead: rename your files."
         raise InputError(words(error), where=f"{path.name}:{line}" if line else path.name, hint=hint) from error
 
 
@@ -114,15 +114,15 @@ def check(scenario: type[Scenario], where: str) -> None:
     check_packages(scenario, refuse)
     for variant in scenario.variants:
         if not isinstance(variant, Variant):
-            refuse(f"class {scenario.__name__} has {variant!r} among its variants, which is no Variant")
+            refuse(f"class {scenario.__name__} has {variant!r} among its variants, which is not a Variant")
         check_variant(variant, refuse)
     names = [variant.name for variant in scenario.variants]
     if not names:
         refuse(f"class {scenario.__name__} has no variants")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        refuse(f"variant {twice[0]} is there twice")
+        refuse(f"variant {twice[0]} is given twice")
     if scenario.compared and scenario.compared not in names:
-        refuse(f"class {scenario.__name__} compares {scenario.compared!r}, which is no variant")
+        refuse(f"class {scenario.__name__} compares {scenario.compared!r}, which is not a variant")
     for variant in scenario.variants:
         scenario.settle(variant, {})
 
@@ -145,15 +145,15 @@ def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
 
 def check_variant(variant: Variant, refuse: Refuse) -> None:
     if not (isinstance(variant.name, str) and VARIANT.fullmatch(variant.name)):
-        refuse(f"a variant cannot be called {variant.name!r}", "Letters, digits, `-`, `_` and `.` only.")
+        refuse(f"a variant cannot have the name {variant.name!r}", "Use only letters, digits, `-`, `_` and `.`.")
     if variant.name in (RESULT, SCENARIO):
-        refuse(f"a variant cannot be called {variant.name!r}: a run's directory has another file of that name")
+        refuse(f"a variant cannot have the name {variant.name!r}: a run's directory has another file of that name")
     if variant.expected not in ("fault", "healthy"):
         refuse(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'")
     if not isinstance(variant.text, str):
         refuse(f"the text of variant {variant.name} is {variant.text!r}")
     if not (isinstance(variant.settings, Mapping) and all(isinstance(name, str) for name in variant.settings)):
-        refuse(f"the settings of variant {variant.name} are a mapping of parameters, not {variant.settings!r}")
+        refuse(f"the settings of variant {variant.name} must be a mapping of parameters, not {variant.settings!r}")
 
 
 def info(
@@ -193,14 +193,14 @@ def info(
 def check_profiles(profiles: object, plan: Plan, where: str) -> None:
     """Check the result of a scenario's `profiles`: profiles by the names of switches."""
     if not isinstance(profiles, Mapping):
-        raise InputError(f"profiles returns {profiles!r}, not profiles by the names of switches", where=where)
+        raise InputError(f"profiles returns {profiles!r}; expected profiles by the names of switches", where=where)
     switches = [node.name for node in plan.nodes.values() if KINDS[node.kind].has_vlans]
     for name, profile in profiles.items():
         if name not in switches:
             hint = f"Its switches: {', '.join(switches) or 'none'}."
-            raise InputError(f"profiles names {name!r}, which is no switch of {plan.name}", where=where, hint=hint)
+            raise InputError(f"profiles names {name!r}, which is not a switch of {plan.name}", where=where, hint=hint)
         if not isinstance(profile, Profile):
-            raise InputError(f"profiles has {profile!r} for {name}, which is no Profile", where=where)
+            raise InputError(f"profiles has {profile!r} for {name}, which is not a Profile", where=where)
 
 
 def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
@@ -208,7 +208,7 @@ def check_packages(scenario: type[Scenario], refuse: Refuse) -> None:
     for name in (packages,) if isinstance(packages, str) or not isinstance(packages, Iterable) else packages:
         if isinstance(packages, str) or not DEBIAN_PACKAGE.fullmatch(str(name)):
             refuse(
-                f"class {scenario.__name__} needs {name!r}, which cannot be the name of a Debian package",
+                f"class {scenario.__name__} needs {name!r}, which is not a valid Debian package name",
                 'Write packages = ("iperf3", "tcpflow").',
             )
 

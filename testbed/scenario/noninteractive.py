@@ -46,10 +46,10 @@ def _refusal(files: Path) -> InputError:
         frame = frame.f_back
     path = Path(frame.f_code.co_filename)
     if not path.is_relative_to(files):
-        return InputError("input is asked for, and no keyboard is connected to a machine")
+        return InputError("the code asks for input, but a machine has no keyboard")
     line = linecache.getline(str(path), frame.f_lineno).strip()
     return InputError(
-        f"`{line}` asks for input, and no keyboard is connected to a machine",
+        f"`{line}` asks for input, but a machine has no keyboard",
         where=f"{path.relative_to(files)}:{frame.f_lineno}",
-        hint="Remove it. What print() and events say while the code runs is kept with the run's files.",
+        hint="Remove it. The run's files keep the output of print() and the events.",
     )

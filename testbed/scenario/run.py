@@ -287,7 +287,7 @@ class Run:
             if injection.lost:
                 self.failures.append(f"fault {injection.fault} {injection.lost}")
         self.failures += [
-            f"fault {injection.fault} {injection.unfinished or 'never came: it was recovered before its time'}"
+            f"fault {injection.fault} {injection.unfinished or 'was never injected: it was recovered before its time'}"
             for injection, may_outlast_run in self._injections
             if not injection.came or (injection.unfinished and not may_outlast_run)
         ]

@@ -108,9 +108,7 @@ class Session:
     def pytest_configure(self, config: pytest.Config) -> None:
         for option, name in ("usepdb", "--pdb"), ("trace", "--trace"):
             if config.getoption(option):
-                raise pytest.UsageError(
-                    f"{name} waits for a keyboard, and none is connected to a machine: leave it out"
-                )
+                raise pytest.UsageError(f"{name} waits for a keyboard, but a machine has none: leave it out")
         for option, value in self._options.items():
             setattr(config.option, option, value)
         given = {"xmlpath": config.getoption("xmlpath")}

@@ -35,15 +35,15 @@ def buffer_of(switch: str, profile: Profile, lossless: Lossless, ports: int, mtu
         return InputError(f"{switch}: {wrong}", hint=hint)
 
     if 0 < profile.pfc_headroom < frame:
-        needed = f"A frame of the link's MTU has {frame}; two of them and what the cable holds is usual."
+        needed = f"A frame of the link's MTU has {frame}; usual is space for two frames and the data on the cable."
         raise refuse(f"pfc_headroom ({profile.pfc_headroom} bytes) does not hold one frame", needed)
     if shared < least:
-        wrong = f"the buffer ({profile.buffer} bytes) leaves {shared} to share beside the reserves and headroom of"
-        raise refuse(f"{wrong} {ports} ports ({kept} bytes)", f"`buffer: {kept + 2 * least}` is the least that works.")
+        wrong = f"the buffer ({profile.buffer} bytes) leaves {shared} shared bytes beside reserves and headroom of"
+        raise refuse(f"{wrong} {ports} ports ({kept} bytes)", f"The minimum is `buffer: {kept + 2 * least}`.")
     first = min(profile.pfc_alpha, 1.0) * shared / (1 + min(profile.pfc_alpha, 1.0))
     if profile.pfc_xon_offset > first:
-        wrong = f"pfc_xon_offset ({profile.pfc_xon_offset} bytes) is above the threshold of a group that is alone"
-        raise refuse(f"{wrong} ({first:.0f})", f"`pfc_xon_offset: {int(first / 2)}` works, or a larger buffer.")
+        wrong = f"pfc_xon_offset ({profile.pfc_xon_offset} bytes) is above the threshold of a single active group"
+        raise refuse(f"{wrong} ({first:.0f})", f"Use `pfc_xon_offset: {int(first / 2)}`, or a larger buffer.")
     return Buffer(shared, profile.pfc_headroom, profile.pfc_reserve, profile.lossy_reserve)
 
 

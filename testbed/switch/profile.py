@@ -53,107 +53,107 @@ class Profile(BaseModel):
     source: Mapping[str, Source] = Field(default_factory=dict)
 
     arp_age: Seconds
-    """From the last ARP packet that confirmed an entry until it is stale (`probe`) or removed (other refreshes)."""
+    """Time from the last confirmation of an entry until it is stale (`probe`) or removed (other refreshes)."""
     arp_refresh: Literal["none", "probe", "daemon"] = "none"
-    """probe: the switch asks around the end of `arp_age`. daemon: it asks for every entry every `refresh_period`."""
+    """probe: the switch requests near the end of `arp_age`. daemon: it requests every entry every `refresh_period`."""
     refresh_before: Duration = 0
-    """probe: the first request goes out so long before `arp_age` is over."""
+    """probe: time before the end of `arp_age` at which the first request is sent."""
     refresh_probes: Count = 3
-    """probe: requests that go out before the entry goes."""
+    """probe: number of requests before the entry is removed."""
     refresh_interval: Seconds = 1
-    """probe: time between requests; the entry goes when `arp_age` is over and the last one was not answered."""
+    """probe: time between requests; the entry is removed when `arp_age` is over and the last request has no answer."""
     refresh_cast: Literal["unicast", "broadcast", "last-broadcast"] = "unicast"
-    """Unicast asks the old owner only; broadcast also finds a new one."""
+    """unicast: requests reach the old owner only. broadcast: they also find a new owner."""
     refresh_period: Period = 120
     """daemon: time between its rounds."""
     refresh_incomplete: bool = False
-    """daemon: also asks for addresses that could not be resolved in the last `arp_age`."""
+    """daemon: also requests addresses that could not be resolved in the last `arp_age`."""
 
     garp_new: bool
-    """A gratuitous ARP (request or reply) creates an entry."""
+    """True if a gratuitous ARP (request or reply) creates an entry."""
     garp_update: bool
-    """A gratuitous ARP changes and confirms an entry."""
+    """True if a gratuitous ARP changes and confirms an entry."""
     request_update: bool = True
-    """Requests, and replies nobody asked for, change and confirm an entry (RFC 826, "merge")."""
+    """True if requests and unsolicited replies change and confirm an entry (RFC 826, "merge")."""
     on_mac_change: Literal["update", "drop", "verify"] = "update"
-    """verify: ask the old owner by unicast; if it is silent, the new one; only then update."""
+    """verify: request the old owner by unicast; if it does not answer, the new one; only then update."""
     on_port_change: Literal["update", "drop"] = "update"
-    """The action if the MAC is the same and the FDB has it on another port than before."""
+    """Action if the MAC is unchanged but the FDB has it on another port than before."""
     verify_timeout: Seconds = 3
-    """verify: wait for each of the two answers."""
+    """verify: time to wait for each of the two answers."""
 
     arp_ignore: Literal[0, 1, 2] = 2
-    """As Linux's sysctl: 0 answers for any own address (of IPv6 as 1), 1 for that of the receiving SVI, 2 only to its
+    """As Linux's sysctl: 0 answers for any own address (IPv6: as 1), 1 for the receiving SVI's address, 2 only to its
     subnet."""
     announce: bool = False
-    """Sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
+    """True if the switch sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
     arp_cap: Entries | None = None
-    """Bound on the entries of a family, unresolved ones included. None: no bound."""
+    """Maximum number of entries of a family, including unresolved ones. None: no limit."""
     arp_cap_per_svi: Entries | None = None
-    """The same of each SVI."""
+    """The same limit for each SVI."""
     arp_full: Literal["refuse", "evict"] = "refuse"
-    """evict: the entry that was confirmed longest ago goes."""
+    """evict: the entry with the oldest confirmation is removed."""
     arp_pps: PerSecond | None = None
-    """ARP and ND packets per second that reach the CPU, with a burst of one second's worth. None: no limit."""
+    """ARP and ND packets per second that reach the CPU; a burst may have the packets of one second. None: no limit."""
     miss_pps: PerSecond | None = None
-    """Data packets without a neighbour entry that reach the CPU per second, as `arp_pps`."""
+    """Data packets without a neighbour entry that reach the CPU per second; bursts as for `arp_pps`."""
 
     resolve_attempts: Count = 3
-    """Broadcast requests for an address that data packets miss."""
+    """Number of broadcast requests for an address that data packets need."""
     resolve_interval: Seconds = 1
-    """The wait after each of them."""
+    """Time to wait after each of these requests."""
     hold_down: Duration = 0
-    """After a failed resolution, data packets for the address are dropped without asking again for so long."""
+    """Time after a failed resolution in which data packets for the address are dropped without new requests."""
 
     mac_age: Seconds
-    """From the last frame of a MAC until the bridge forgets it."""
+    """Time from the last frame of a MAC until the bridge removes it."""
     mac_cap: Entries | None = None
-    """Bound on learned MAC addresses; the bridge does not learn more."""
+    """Maximum number of learned MAC addresses; the bridge does not learn more."""
     mac_moves: Count | None = None
-    """Moves of one MAC within `mac_move_window` at which ports are disabled: of those that it moved to, all but the
-    first by name. None: it may move as it likes."""
+    """Moves of one MAC within `mac_move_window` at which ports are disabled: all ports that it moved to except the
+    first by name. None: moves are not limited."""
     mac_move_window: Seconds = 5
     """See `mac_moves`."""
     mac_move_recovery: Seconds = 600
-    """From the last move that was one too many until the ports come up again; looked at every `mac_move_check`."""
+    """Time from the last excess move until the ports come up again; checked every `mac_move_check`."""
     mac_move_check: Period = 30
-    """Time between two looks."""
+    """Time between two checks."""
     unknown_unicast: Literal["flood", "drop"] = "flood"
-    """The action of the bridge for frames to a MAC that it does not know."""
+    """Action for frames to an unknown MAC."""
     lossless_unknown_unicast: Literal["flood", "drop"] = "flood"
     """drop: routed packets of a lossless class are dropped while the next hop's MAC is not in the FDB."""
     lossless_dscp: tuple[Annotated[int, Field(ge=0, le=63)], ...] = (3, 4, 26)
     """The lossless classes, for `lossless_unknown_unicast`."""
 
     buffer: Bytes = 400_000
-    """Lossless classes: the packet buffer of all ports, their reserves and headroom included. Real ones have 12 to
-    64 MB; a queue pair of rxe has 65 packets under way at most, so that many would be needed to fill one."""
+    """Lossless classes: the packet buffer of all ports, including their reserves and headroom. Real switches have 12 to
+    64 MB; an rxe queue pair has at most 65 packets outstanding, so it would take many to fill such a buffer."""
     pfc_alpha: Alpha = 1
-    """What a priority group (the packets of a class that came in by a port) may have of the shared buffer: so many
-    times what is free of it. A power of two on switches (`dynamic_th`)."""
+    """Maximum share of a priority group (the packets of a class that arrived at one port) in the shared buffer, as a
+    factor of the free part. A power of two on switches (`dynamic_th`)."""
     pfc_xon_offset: Bytes = 3_000
-    """How far below its threshold a priority group is when its peer may go on."""
+    """Distance below its threshold at which a priority group lets its peer resume."""
     pfc_headroom: Bytes = 10_000
-    """Of each priority group: room for what still comes when the peer was told to stop."""
+    """Space of each priority group for packets that still arrive after the pause frame."""
     pfc_reserve: Bytes = 0
-    """Of each priority group: room of its own before it takes any of the shared buffer."""
+    """Reserved space of each priority group; the shared buffer is used after it."""
     lossy_alpha: Alpha = 1
-    """What the queue of a lossy class may have of the shared buffer, as `pfc_alpha`; beyond it packets are dropped."""
+    """Maximum share of a lossy class's queue in the shared buffer, as `pfc_alpha`; packets beyond it are dropped."""
     lossy_reserve: Bytes = 0
-    """Of each queue of a lossy class: room of its own."""
+    """Reserved space of each queue of a lossy class."""
     ecn_min: Bytes = 0
-    """Lossless classes: a queue of so many bytes is where marking with CE begins (Kmin)."""
+    """Lossless classes: queue length in bytes at which marking with CE starts (Kmin)."""
     ecn_max: Bytes = 0
-    """Where every packet is marked (Kmax). 0: nothing is marked."""
+    """Queue length at which every packet is marked (Kmax). 0: no marking."""
     ecn_probability: Percent = 1
-    """The share of packets that is marked just below `ecn_max` (Pmax)."""
+    """Share of packets that are marked just below `ecn_max` (Pmax)."""
     pfc_watchdog: Duration = 0
-    """PFC watchdog: a queue that is paused and sends nothing for so long is in a storm. 0: off."""
+    """PFC watchdog: a queue that is paused and sends nothing for this time is in a storm. 0: off."""
     pfc_watchdog_restoration: Duration = 0.4
-    """The time without pause frames after which a storm is over."""
+    """Time without pause frames after which a storm is over."""
     pfc_watchdog_poll: Period = 0.2
-    """Time between two looks at the queues; a storm is found at a look."""
+    """Time between two checks of the queues; a storm is detected at a check."""
     pfc_watchdog_action: Literal["drop", "forward"] = "drop"
     """drop: packets for a queue in a storm are dropped. forward: its pauses are ignored."""
 

@@ -15,13 +15,13 @@ from testbed.topology.kinds import KINDS
 Reasons = dict[str, str]
 """The reasons why keys are not supported, or have no effect, by key."""
 
-_CONTAINER = "a container of a lab is run without it"
-_MANAGEMENT = "there is no management network"
-_SYSTEM = "no network operating system is run"
-_ORDER = "all nodes and links are there before the first command of 'exec' runs"
-_CERTIFICATES = "no certificates are made"
+_CONTAINER = "a container of a lab runs without it"
+_MANAGEMENT = "a lab has no management network"
+_SYSTEM = "a lab runs no network operating system"
+_ORDER = "all nodes and links exist before the first command of 'exec' runs"
+_CERTIFICATES = "a lab creates no certificates"
 _ANNOTATIONS = "labels only annotate"
-_VARIABLES = "there are no configuration templates"
+_VARIABLES = "a lab has no configuration templates"
 
 
 def _because(reason: str, keys: str) -> Reasons:
@@ -29,24 +29,24 @@ def _because(reason: str, keys: str) -> Reasons:
 
 
 TOP_NOTES = {
-    "prefix": "the names of namespaces begin with the lab's name alone",
+    "prefix": "the names of namespaces begin with the lab's name only",
     "mgmt": _MANAGEMENT,
     "settings": _CERTIFICATES,
-    "debug": "what a lab does is in its run directory",
+    "debug": "the run directory has the output of a lab",
 }
 
 TOPOLOGY_NOTES = {"settings": _CERTIFICATES}
 
 NODE_NOTES = {
     "env-files": f"{_CONTAINER}: these variables are missing; 'env' sets them",
-    "user": f"{_CONTAINER}: its programs are run by the user that the image names",
+    "user": f"{_CONTAINER}: its programs run as the user that the image names",
     **_because(
         _CONTAINER,
         "auto-remove cap-add cgroup-parent cgroupns-mode cpu cpu-set devices healthcheck image-pull-policy kernel "
         "memory restart-policy runtime sandbox shm-size",
     ),
     **_because(_MANAGEMENT, "aliases dns mgmt-ipv4 mgmt-ipv6 mgmt-net mgmt_ipv4 mgmt_ipv6 ports publish"),
-    "network-mode": "each node has a network of its own",
+    "network-mode": "each node has its own network",
     **_because(_CERTIFICATES, "certificate SANs"),
     **_because(
         _SYSTEM,
@@ -54,7 +54,7 @@ NODE_NOTES = {
         "type",
     ),
     **_because(_ORDER, "stages startup-delay wait-for"),
-    "position": "'testbed graph' finds the places of nodes by itself",
+    "position": "'testbed graph' places nodes by itself",
     "labels": _ANNOTATIONS,
 }
 
@@ -63,8 +63,8 @@ LINK_NOTES = {"vars": _VARIABLES, "labels": _ANNOTATIONS}
 ENDPOINT_NOTES = {"vars": _VARIABLES}
 
 NODE_KEYS = {
-    "network-mode": "the node would share the network of a container, and each node has one of its own",
-    "stages": "commands of a stage are not run; put them into 'exec'",
+    "network-mode": "the node would share the network of a container, but each node has its own",
+    "stages": "a lab does not run commands of a stage; put them into 'exec'",
 }
 """The keys that are refused with the values that change the lab."""
 
@@ -80,9 +80,9 @@ SPECIAL = {kind.special: name for name, kind in KINDS.items() if kind.special}
 
 LINK_TYPES = {
     "bridge": "a bridge is a node here",
-    "dummy": "it has one end; a command of 'exec' can make it: ip link add dummy1 type dummy",
+    "dummy": "it has only one end; create it with a command of 'exec': ip link add dummy1 type dummy",
     **_because(
-        "it needs an interface of the machine that runs the containers, and a lab has none of these", "macvlan macvtap"
+        "it needs an interface of the machine that runs the containers, which a lab does not have", "macvlan macvtap"
     ),
     **_because("its other end is outside the lab", "veth-stitch vxlan vxlan-stitch"),
 }
@@ -107,6 +107,6 @@ def expand_special(value: Any) -> Any:
     if missing := [key for key in ("endpoint", "host-interface") if value.get(key) is None]:
         raise ValueError(f"a link of type {special!r} lacks the key {missing[0]!r}")
     if "endpoints" in value:
-        raise ValueError(f"a link of type {special!r} has one 'endpoint', and no 'endpoints'")
+        raise ValueError(f"a link of type {special!r} must have one 'endpoint' and no 'endpoints'")
     rest = {key: item for key, item in value.items() if key not in ("type", "endpoint", "host-interface")}
     return {**rest, "endpoints": [value["endpoint"], {"node": special, "interface": value["host-interface"]}]}

@@ -18,7 +18,7 @@ def parse_destination(value: Any) -> Any:
         return value
     if value == "default":
         return DEFAULT_ROUTE
-    wrong = "'to' is 'default' or a subnet such as 10.0.20.0/24"
+    wrong = "'to' must be 'default' or a subnet such as 10.0.20.0/24"
     if not isinstance(value, str) or "/" not in value:
         raise ValueError(f"{wrong}, not {describe(value)}")
     try:
@@ -41,7 +41,7 @@ def _next_hop(value: Any) -> IPAddress:
     if isinstance(value, IPAddress):
         return value
     if not isinstance(value, str):
-        expected = "'via' is the next hop's address, such as 10.0.10.1, or a list of them"
+        expected = "'via' must be the next hop's address, such as 10.0.10.1, or a list of addresses"
         raise ValueError(f"{expected}, not {describe(value)}")  # noqa: TRY004
     address = parse_ip(value)
     if address.version == 6 and address.is_link_local:

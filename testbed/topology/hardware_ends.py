@@ -38,10 +38,10 @@ def check_hardware(nodes: Mapping[str, ResolvedNode], links: Sequence[ResolvedLi
             if not (name := end.hardware):
                 continue
             if is_nic(link, port):
-                wrong = f"{port} is the NIC {port.node.nic}, which has its interface: it needs no 'hardware'"
+                wrong = f"{port} is the NIC {port.node.nic}, which has its own interface: remove 'hardware'"
                 problems.add((*port.path, "hardware"), wrong)
             elif (other := first.setdefault(name, port)) is not port:
-                problems.add((*port.path, "hardware"), f"{name} is {other} already")
+                problems.add((*port.path, "hardware"), f"{name} is already {other}")
         _check_cable(link, problems)
 
 
@@ -50,7 +50,7 @@ def _check_nics(nodes: Mapping[str, ResolvedNode], links: Sequence[ResolvedLink]
         if node.nic:
             ends = [(link, port) for link in links for port in link.ports if port.node is node and is_nic(link, port)]
             if not ends:
-                problems.add(node.paths["rdma"], f"{node.name!r} has the NIC {node.nic} and no link with RDMA for it")
+                problems.add(node.paths["rdma"], f"{node.name!r} has the NIC {node.nic} but no link with RDMA for it")
             for link, port in ends[1:]:
                 wrong = f"{node.name!r} has one NIC, {node.nic}, which is {ends[0][1]}: give {port} 'rdma: false'"
                 problems.add(link.path, wrong)
@@ -64,9 +64,9 @@ def _check_cable(link: ResolvedLink, problems: Problems) -> None:
         end = hardware.index("")
         real, made = link.ports[1 - end], link.ports[end]
         where = f"{{node: {made.node.name}, interface: {made.name}, hardware: eth7}}"
-        wrong = f"{real} is {hardware[1 - end]} of this machine, whose cable does not end at {made}"
-        problems.add(link.path, f"{wrong}: say at which interface of this machine it does, such as {where}")
-    beside = f"between {link.ports[0]} and {link.ports[1]} is no switch of the lab"
+        wrong = f"{real} is {hardware[1 - end]} of this machine, but its cable does not end at {made}"
+        problems.add(link.path, f"{wrong}: name the interface of this machine where it ends, such as {where}")
+    beside = f"no switch of the lab is between {link.ports[0]} and {link.ports[1]}"
     for port, own in zip(link.ports, link.definition.endpoints, strict=True):
         if not (is_nic(link, port.peer) and KINDS[port.node.kind].is_host):
             continue  # the switch queues what it sends, and what it receives from a host

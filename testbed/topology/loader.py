@@ -86,7 +86,7 @@ def document(text: str, source: str) -> YamlDocument:
         raise InputError(wrong, where=place(source, Mark(1, 1)))
     if len(found) > 1:
         second = place(source, found[1].find(()))
-        raise InputError("a topology is one YAML document; a second one starts here", where=second)
+        raise InputError("a topology must be one YAML document; a second one starts here", where=second)
     return found[0]
 
 
@@ -95,7 +95,7 @@ def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[No
     problems = Problems(document)
     value = document.value()
     if not isinstance(value, dict):
-        problems.add((), f"a topology is a mapping with 'name' and 'topology', not {describe(value)}")
+        problems.add((), f"a topology must be a mapping with 'name' and 'topology', not {describe(value)}")
         problems.stop()
     found = take_out(value, document, model)
     try:

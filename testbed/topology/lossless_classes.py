@@ -26,11 +26,11 @@ class ClassDefinition(Definition):
     """A lossless class: the packets of these DSCPs, or of this tag priority, in the queue of a priority with PFC."""
 
     dscp: Annotated[list[Dscp], BeforeValidator(several), Field(min_length=1)] | None = None
-    """The DSCPs of its packets, one or a list, such as 26. Ports trust the DSCP then."""
+    """The DSCPs of its packets, one or a list, such as 26. Ports then trust the DSCP."""
     pcp: Priority | None = None
-    """The priority in the VLAN tag of its packets. Ports trust the tag then, and no DSCP; for trunks."""
+    """The priority in the VLAN tag of its packets. Ports then trust the tag, not the DSCP; for trunks."""
     priority: Priority
-    """Its 802.1p priority, of which pause frames speak: 0..5. 6 is for CNPs and routing, 7 for pause frames."""
+    """Its 802.1p priority, used by pause frames: 0..5. 6 is for CNPs and routing, 7 for pause frames."""
 
 
 Share = Annotated[int, Field(ge=1, le=100)]
@@ -43,29 +43,29 @@ class QosDefinition(Definition):
     otherwise; a host's NIC does not need them."""
 
     weights: dict[Priority, Share] | None = None
-    """Priorities with their shares of the port beside each other, in percent or parts (DWRR, ETS), such as
-    `{3: 80, 0: 20}`. Default: all have the same."""
+    """Priorities with their shares of the port, in percent or parts (DWRR, ETS), such as `{3: 80, 0: 20}`. Default:
+    equal shares."""
     strict: list[Priority] | None = None
     """Priorities that are served before all with a share, the highest first. 6 and 7 always are."""
     ecn_min: Bytes | None = None
     """Kmin in bytes."""
     ecn_max: Bytes | None = None
-    """Kmax in bytes; 0: nothing is marked."""
+    """Kmax in bytes; 0: no marking."""
     ecn_probability: Annotated[float, Field(ge=0, le=100)] | None = None
     """Pmax in percent."""
     pfc_watchdog: Seconds | None = None
-    """A storm is found after so many seconds; 0: off."""
+    """Seconds after which a storm is detected; 0: off."""
     pfc_watchdog_restoration: Seconds | None = None
-    """It is over after so many without a pause."""
+    """Seconds without a pause after which a storm is over."""
     pfc_watchdog_poll: Annotated[float, Field(ge=0.001, le=1e7)] | None = None
-    """Seconds between two looks."""
+    """Seconds between two checks."""
     pfc_watchdog_action: Literal["drop", "forward"] | None = None
-    """What is done with packets in a storm."""
+    """Action for packets in a storm."""
 
     @model_validator(mode="after")
     def _strict_ones_have_no_share(self) -> Self:
         if both := sorted(set(self.strict or ()) & set(self.weights or ())):
-            raise ValueError(f"priority {both[0]} is in 'strict' and in 'weights': it has a share, or is before all")
+            raise ValueError(f"priority {both[0]} is in 'strict' and in 'weights': keep one of them")
         if {CONTROL_PRIORITY, PAUSE_PRIORITY} & set(self.weights or ()):
             raise ValueError("priorities 6 and 7 are served before all: they have no share")
         return self
@@ -94,11 +94,11 @@ def plan_lossless(classes: list[ClassDefinition] | None, path: Path, problems: P
             wrong = f"priority {one.priority} cannot be lossless: 6 is for CNPs and routing, 7 for pause frames"
             problems.add((*place, "priority"), wrong)
         if (one.dscp is None) == (one.pcp is None):
-            problems.add(place, "a lossless class has either 'dscp' or 'pcp', by which its packets are known")
+            problems.add(place, "a lossless class needs either 'dscp' or 'pcp' to identify its packets")
         for kind, values in ("dscp", one.dscp or []), ("pcp", [] if one.pcp is None else [one.pcp]):
             for value in values:
                 if owners.setdefault((kind, value), one.priority) != one.priority:
-                    problems.add((*place, kind), f"{kind} {value} is that of priority {owners[kind, value]}, too")
+                    problems.add((*place, kind), f"{kind} {value} also belongs to priority {owners[kind, value]}")
     if len({kind for kind, _ in owners}) > 1:
         problems.add(path, "ports trust the DSCP or the tag's priority: give all classes 'dscp', or all of them 'pcp'")
     return Lossless(

@@ -48,7 +48,7 @@ def named(value: Any) -> Any:
         return value
     nodes = {str(name) if type(name) is int else name: node for name, node in value.items()}
     if len(nodes) < len(value):
-        raise ValueError("a number and the same number in quotes are one name of a node")
+        raise ValueError("a number and the same number in quotes are the same node name")
     return nodes
 
 
@@ -61,7 +61,7 @@ def check_labels(value: dict[str, Any]) -> dict[str, Any]:
 
 def check_fault(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError(f"a fault is a mapping with its name under 'fault' and its parameters, not {describe(value)}")  # noqa: TRY004
+        raise ValueError(f"a fault must be a mapping with 'fault', its name, and parameters, not {describe(value)}")  # noqa: TRY004
     if "fault" not in value:
         raise ValueError("a fault lacks the key 'fault', its name: see `testbed fault list`")
     if not isinstance(value["fault"], str):
@@ -87,22 +87,22 @@ class NodeDefinition(every_key()):  # type: ignore[misc]  # its bases follow fro
     labels: Labels | None = None
     """Annotations without effect."""
     group: str | None = None
-    """One of `groups`, whose keys the node inherits. A name that is not there only annotates."""
+    """One of `groups`; the node inherits its keys. A name that is not in `groups` is only a note."""
 
 
 class _Quality(Definition):
     rate: values.Rate | None = None
-    """Bits per second, such as `100mbit`, Ethernet headers included. Packets that have to wait do so at the switch."""
+    """Bits per second, such as `100mbit`, Ethernet headers included. Packets wait at the switch."""
     delay: Delay | None = None
     """The delay of a packet, such as `50us`."""
     jitter: Delay | None = None
-    """By how much the delay varies; packets overtake each other, which RoCE takes for loss."""
+    """Variation of the delay; packets overtake each other, which RoCE treats as loss."""
     loss: values.Percent | None = None
     """Percent of the packets that are lost."""
     queue: Packets | None = None
-    """Packets that wait for the rate, at most; the next is dropped. Default 1000. Needs `rate`."""
+    """Maximum number of packets that wait for the rate; further ones are dropped. Default 1000. Needs `rate`."""
     ecn: Packets | None = None
-    """Packets in the queue from which on ECN-capable ones are marked CE. Needs `rate`."""
+    """Queue length in packets from which ECN-capable packets are marked CE. Needs `rate`."""
 
 
 QUALITY_KEYS = tuple(_Quality.model_fields)
@@ -126,9 +126,9 @@ def quality_of(texts: Mapping[str, str]) -> dict[str, Any]:
 
 class _End(_Quality):
     pfc: bool | None = None
-    """Lossless link: whether pause frames are sent and honoured. Default: by switches and by `nic: hardware`."""
+    """Lossless link: true if pause frames are sent and honoured. Default: true for switches and for `nic: hardware`."""
     qos: QosDefinition | None = None
-    """Lossless link: how its queues are served, and what its port does otherwise than the profile of its switch."""
+    """Lossless link: scheduling of its queues, and values of its port that differ from the profile of its switch."""
 
 
 class EndpointDefinition(_End):
@@ -141,12 +141,12 @@ class EndpointDefinition(_End):
     mac: values.Mac | None = None
     """The MAC address of the interface; planned when absent."""
     hardware: values.InterfaceName | None = None
-    """With `--machine local`: the interface of this machine that the end is, such as `ens2f0`, with its cable. The
-    other end of the link is such an interface, too, or a NIC (`rdma` of a host)."""
+    """With `--machine local`: the interface of this machine, such as `ens2f0`, that becomes this end, with its cable.
+    The other end of the link must be such an interface, too, or a NIC (`rdma` of a host)."""
     ipv4: Address4 | None = None
     """Host: the address of the interface with its prefix length; planned when absent."""
     ipv6: Address6 | None = None
-    """Host: the same of IPv6; planned when absent and its VLAN or segment has IPv6 addresses."""
+    """Host: the IPv6 address; planned when absent if its VLAN or segment has IPv6 addresses."""
 
     _split = model_validator(mode="before")(split_endpoint)
 
@@ -170,7 +170,7 @@ class LinkDefinition(_End):
     ipv4: list[Address4 | None] | None = Field(None, min_length=1, max_length=2)
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
     ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
-    """The same of IPv6."""
+    """The IPv6 addresses of the ends, in the same form."""
     mtu: values.Mtu = values.DEFAULT_MTU
     """MTU of both ends in bytes, 68..65535."""
     vlan: Vlan | None = None
@@ -178,11 +178,11 @@ class LinkDefinition(_End):
     trunk: list[Vlan] | None = Field(None, min_length=1)
     """The tagged VLANs of the switch port or ports of this link."""
     rdma: bool | None = None
-    """Whether a host's end of this link gets a soft-RoCE device: false for a management network. Default: as the node
-    says."""
+    """True if a host's end of this link gets a soft-RoCE device: false for a management network. Default: that of the
+    node."""
     lossless: bool | None = None
-    """Whether the link has the lossless classes of the topology, with queues by class for `queue` and `ecn`. Default:
-    if there are such classes, and its ends are switches and RDMA NICs."""
+    """True if the link has the lossless classes of the topology, with queues by class instead of `queue` and `ecn`.
+    Default: true if the topology has such classes and the ends are switches and RDMA NICs."""
     labels: Labels | None = None
     """Annotations without effect."""
 
@@ -219,11 +219,11 @@ class Elements(Definition):
     faults: Annotated[list[FaultDefinition], empty(list)] = Field([])
     """Faults from the start: `fault` is its name, the other keys are its parameters (`testbed fault list`)."""
     kinds: Annotated[dict[KindName, NodeDefinition | None], empty(dict)] = Field({})
-    """Keys that the nodes of a kind have in common."""
+    """Keys for all nodes of a kind."""
     groups: Annotated[dict[Annotated[str, Field(min_length=1)], NodeDefinition | None], empty(dict)] = Field({})
-    """Keys that the nodes with the same `group` have in common, by its name, their kind included."""
+    """Keys for all nodes with the same `group`, by its name; the kind may be among them."""
     defaults: NodeDefinition | None = None
-    """Keys that all nodes have in common. Here and in `groups` nodes ignore a key that their kind does not have."""
+    """Keys for all nodes. Here and in `groups`, nodes ignore a key that their kind does not have."""
 
 
 class Place(NamedTuple):

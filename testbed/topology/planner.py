@@ -163,14 +163,14 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
 def _is_lossless(link: ResolvedLink, problems: Problems, *, classes: bool) -> bool:
     given = link.definition.lossless
     if given and not classes:
-        problems.add((*link.path, "lossless"), "the topology has no lossless classes: 'lossless' says which")
+        problems.add((*link.path, "lossless"), "the topology has no lossless classes: define them under 'lossless'")
     rdma = link.definition.rdma
     real = is_hardware(link)
     able = [KINDS[port.node.kind].has_classes(port.node) and rdma is not False and not real for port in link.ports]
     if given and real:
-        problems.add((*link.path, "lossless"), f"the cable of {link.ports[0]} is real: it has no queues of a lab")
+        problems.add((*link.path, "lossless"), f"the cable of {link.ports[0]} is real: the lab cannot give it queues")
     elif given and not all(able):
-        wrong = f"{link.ports[able.index(False)]} cannot be lossless: ports of switches can, and RDMA NICs of hosts"
+        wrong = f"{link.ports[able.index(False)]} cannot be lossless: only ports of switches and RDMA NICs of hosts can"
         problems.add((*link.path, "lossless"), wrong)
     return classes and all(able) and given is not False
 
@@ -208,11 +208,11 @@ def _quality(link: ResolvedLink, end: int, problems: Problems, *, lossless: bool
                 paths[key] = (*path, key)
     for key, needed in (("queue", "rate"), ("ecn", "rate"), ("jitter", "delay")):
         if key in given and needed not in given:
-            problems.add(paths[key], f"{key!r} needs {needed!r}: without it there is nothing that it applies to")
+            problems.add(paths[key], f"{key!r} needs {needed!r}: it has no effect alone")
     for key in "queue", "ecn":
         if lossless and key in given:
             where = "the profile of its switch, `profile_values`"
-            problems.add(paths[key], f"{key!r} is not for a lossless link, whose queues are in {where}")
+            problems.add(paths[key], f"{key!r} is not for a lossless link: its queues are in {where}")
     if "ecn" in given and given["ecn"] > given.get("queue", DEFAULT_QUEUE):
         problems.add(paths["ecn"], f"'ecn' is above the queue's {given.get('queue', DEFAULT_QUEUE)} packets")
     return Quality(**given)
@@ -249,4 +249,4 @@ def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Prob
         if len(device) > MAX_RDMA_NAME:
             problems.add(path, f"{device!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
         elif (owner := first.setdefault(device, name)) != name:
-            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; name another for one")
+            problems.add(path, f"{name} and {owner} would both have the RDMA device {device!r}; rename one of them")

@@ -45,7 +45,7 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
     outside = container_hosts(elements)
     for name in outside[1:]:
         path = (*TOP, "nodes", name)
-        wrong = f"{name!r} and {outside[0]!r} are one machine, which runs the containers: name one"
+        wrong = f"{name!r} and {outside[0]!r} are the same machine, the one that runs the containers: name one only"
         problems.add(path, wrong, at_key=True)
     for number, (name, own) in enumerate(elements.nodes.items(), start=1):
         path = (*TOP, "nodes", name)
@@ -217,7 +217,7 @@ def _addresses(definition: LinkDefinition, end: int, link: Path, problems: Probl
         of_link = getattr(definition, key) or []
         if end < len(of_link) and of_link[end] is not None:
             if address is not None:
-                problems.add((*path, key), f"{owner} has an address here and in the link's {key!r}")
+                problems.add((*path, key), f"{owner} has an address here and in the link's {key!r}: remove one")
             found[family] = Given(of_link[end], (*link, key, end), owner)
     return found
 
@@ -227,5 +227,5 @@ def _unknown_node(name: str, nodes: dict[str, ResolvedNode]) -> str:
         return f"containerlab's special endpoint {name!r} is not supported: {containerlab.LINK_TYPES[name]}"
     where = ""
     if name in containerlab.SPECIAL:
-        where = "; as containerlab's special endpoint it is there in files of `linux` nodes and bridges"
+        where = "; containerlab's special endpoint of this name is for files of `linux` nodes and bridges"
     return f"unknown node {name!r}; nodes: {choices(name, list(nodes))}{where}"

@@ -74,9 +74,9 @@ def _check_trunk(link: ResolvedLink, switches: int, problems: Problems) -> None:
     if switches == 1 and other is not None:
         wrong = ""
         if not KINDS[other.node.kind].is_host:
-            wrong = f"{other.node.kind} {other.node.name!r} does not know VLANs: a trunk ends at a switch or a host"
+            wrong = f"{other.node.kind} {other.node.name!r} has no VLANs: a trunk must end at a switch or a host"
         elif definition.vlan is None:
-            wrong = f"host {other.node.name!r} reads untagged frames only: add 'vlan' for them beside the trunk"
+            wrong = f"host {other.node.name!r} receives untagged frames only: add 'vlan' for them beside the trunk"
         if wrong:
             problems.add(path, wrong, at_key=True)
 
@@ -107,7 +107,7 @@ def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], pr
         for one, other in pairs:
             if one is not None and other is not None and not joined.join(one, other):
                 loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
-                problems.add(link.path, f"{loop}, and nothing here runs spanning tree")
+                problems.add(link.path, f"{loop}, and a lab runs no spanning tree")
     vlans = [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.vlans.items()]
     svis = [SviAddress(node, vlan, given) for node, vlan, addresses in vlans for given in addresses]
     for svi in svis:

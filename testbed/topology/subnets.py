@@ -38,7 +38,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
         if network := pool.allocate(len(segment.ports)):
             segment.networks[4] = network
         else:
-            problems.add(segment.path, f"no subnet is left in the pool for {segment.name}; give its hosts addresses")
+            problems.add(segment.path, f"the pool has no subnet left for {segment.name}; give its hosts addresses")
 
 
 def _choose_network(segment: Segment, family: Family, owners: list[_Owner], problems: Problems) -> None:
@@ -65,7 +65,7 @@ def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
             # The file reads downwards: report the later of the two.
             (other, of, there), (network, segment, path) = sorted((owner, widest), key=owners.index)
             also = f"{other} of {of.name}, in {problems.place(there)}"
-            why = "segments that no link joins need subnets of their own"
+            why = "segments without a link between them need separate subnets"
             problems.add(path, f"{network} of {segment.name} overlaps {also}: {why}")
         else:
             widest = owner
@@ -79,7 +79,7 @@ def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, prob
     needed = len({given.address.ip for given in svis}) + len(ports)
     if needed > usable(network):
         path = svis[0].path if svis else segment.path
-        problems.add(path, f"{network} of {segment.name} has {usable(network)} usable addresses, {needed} are needed")
+        problems.add(path, f"{network} of {segment.name} has {usable(network)} usable addresses, but needs {needed}")
         return
     free = free_addresses(network, taken)
     for port in ports:

@@ -35,7 +35,7 @@ from testbed.topology.resolve import TOP, container_hosts
 from testbed.topology.values import INTERFACE, Label
 
 CONTAINER_HOST = (
-    "beside nodes with an image 'kind: host' is containerlab's, the machine that runs the containers: "
+    "in a file with container nodes, 'kind: host' is containerlab's, the machine that runs the containers: "
     "a node without RDMA devices and planned addresses"
 )
 
@@ -46,7 +46,7 @@ class Topology(Definition):
     name: Label
     """The lab's name: letters, digits, `-` and `_`, at most 63."""
     topology: Elements
-    """Nodes and links, and what they have in common."""
+    """Nodes, links and their common keys."""
 
     _document: YamlDocument | None = PrivateAttr(None)
     _notes: tuple[Note, ...] = PrivateAttr(())

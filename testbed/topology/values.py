@@ -49,7 +49,7 @@ def check_interface(value: str) -> str:
             f"{describe(value)} is not a usable interface name: letters, digits, '.', '_' and '-', at most 15"
         )
     if value in _TAKEN:
-        raise ValueError(f"interface name {value!r} is taken by Linux in every network namespace")
+        raise ValueError(f"Linux uses the interface name {value!r} in every network namespace")
     return value
 
 
@@ -98,7 +98,7 @@ def check_mac(value: str) -> str:
     if first & 1 or mac == "00:00:00:00:00:00":
         raise ValueError(f"{mac} is not a unicast MAC address")
     if first == 0x06:
-        raise ValueError(f"{mac}: addresses that start with 06 are kept for what is made while a lab runs (pods)")
+        raise ValueError(f"{mac}: addresses that start with 06 are reserved for pods")
     return mac
 
 
@@ -126,7 +126,7 @@ def parse_address(value: Any) -> Any:
     if value is None or isinstance(value, IPInterface):
         return value
     if not isinstance(value, str):  # pydantic takes a ValueError, and no TypeError
-        raise ValueError(f"an address such as 10.0.10.1/24 is due here, not {describe(value)}")  # noqa: TRY004
+        raise ValueError(f"expected an address such as 10.0.10.1/24, not {describe(value)}")  # noqa: TRY004
     text, slash, length = value.partition("/")
     address = of_interface(parse_ip(text))
     if not slash:
@@ -139,11 +139,11 @@ def parse_address(value: Any) -> Any:
     network = interface.network
     if network.prefixlen < longest:
         if network.version == 4 and address in {network.network_address, network.broadcast_address}:
-            raise ValueError(
-                f"{interface} is the network or broadcast address of {network}, not one a machine can have"
-            )
+            raise ValueError(f"{interface} is the network or broadcast address of {network}: a machine cannot have it")
         if address == network.network_address:
-            raise ValueError(f"{interface} is the address of any router in {network} (RFC 4291), not one of a machine")
+            raise ValueError(
+                f"{interface} is the routers' anycast address in {network} (RFC 4291): a machine cannot have it"
+            )
     return interface
 
 

@@ -70,7 +70,7 @@ class Parallel:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; at least 1 is needed")
         if self.data % self.expert:
-            raise InputError(f"expert is {self.expert} and data is {self.data}", hint="expert has to divide data.")
+            raise InputError(f"expert is {self.expert} and data is {self.data}", hint="expert must divide data.")
 
     @property
     def ranks(self) -> int:
@@ -114,10 +114,10 @@ class Training:
     def __post_init__(self) -> None:
         if self.model.layers % self.parallel.pipeline:
             raise InputError(
-                f"{self.model.layers} layers cannot be shared out evenly to {self.parallel.pipeline} pipeline stages"
+                f"{self.model.layers} layers cannot be divided evenly among {self.parallel.pipeline} pipeline stages"
             )
         if self.parallel.expert > 1 and self.model.experts % self.parallel.expert:
-            raise InputError(f"{self.model.experts} experts cannot be shared out to {self.parallel.expert} ranks")
+            raise InputError(f"{self.model.experts} experts cannot be divided among {self.parallel.expert} ranks")
 
     @property
     def layers(self) -> int:

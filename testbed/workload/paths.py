@@ -21,7 +21,7 @@ def paths(flows: Sequence[tuple[HostInterface, HostInterface, int]]) -> list[lis
             last = found[number][-1]
             node = last.peer.node if last.peer else None
             if not isinstance(node, Switch):
-                raise InputError(f"no path from {source} to {target}: behind {last} is no switch")
+                raise InputError(f"no path from {source} to {target}: the node behind {last} is not a switch")
             if target.peer and node is target.peer.node:
                 found[number].append(target.peer)
             else:
@@ -30,7 +30,7 @@ def paths(flows: Sequence[tuple[HostInterface, HostInterface, int]]) -> list[lis
             asked = [(flows[n][0].address().ip, flows[n][1].address().ip, flows[n][2]) for n in numbers]
             for number, name in zip(numbers, switch.egress_ports(asked), strict=True):
                 if switch[name] in found[number]:
-                    raise InputError(f"the route to {flows[number][1]} is a loop: packets come back to {switch}")
+                    raise InputError(f"the route to {flows[number][1]} is a loop: packets return to {switch}")
                 found[number].append(switch[name])
         open_flows = [number for numbers in arrived.values() for number in numbers]
     return found

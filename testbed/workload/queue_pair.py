@@ -89,7 +89,7 @@ def gid_index(context: Context, ip: IPv4Address | IPv6Address) -> int:
                 return int(entry.gid_index)
         if time.monotonic() > deadline:
             raise DeadlineError(
-                f"{context.name} has no GID for {ip} after {GID_S:g} s", hint="Has its interface that address?"
+                f"{context.name} has no GID for {ip} after {GID_S:g} s", hint="Check its interface's address."
             )
         time.sleep(0.001)
 
@@ -274,7 +274,7 @@ class QueuePair:
 
     def _inside(self, offset: int, length: int, size: int) -> None:
         if offset < 0 or length < 0 or offset + length > size:
-            raise InputError(f"{self}: {length} bytes at {offset} are not within the memory of {size} bytes")
+            raise InputError(f"{self}: {length} bytes at {offset} are outside the memory of {size} bytes")
 
 
 def _completion_channel(context: Context) -> tuple[CompChannel, int]:

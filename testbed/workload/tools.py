@@ -88,7 +88,7 @@ def perftest(
     and so faults at a moment, are kept meanwhile.
     """
     if tool not in EVENTS:
-        raise InputError(f"{tool} is no program of perftest we know", hint=f"There is {', '.join(EVENTS)}.")
+        raise InputError(f"{tool} is not a known program of perftest", hint=f"Known: {', '.join(EVENTS)}.")
     report = directory / f"{client.node}-{tool}.json"
     report.unlink(missing_ok=True)
     with _exchange(server, client) as (server_place, client_place, address):
@@ -123,8 +123,8 @@ def rping(
     with rdma.Rdma() as system:
         if system.exclusive:
             raise UnsupportedError(
-                "rping connects by rdma_cm, which does not work in exclusive RDMA netns mode",
-                hint="Write `rdma_mode: shared` into the topology, beside `nodes`; or Lab(…, rdma_mode='shared').",
+                "rping needs rdma_cm, which does not work in exclusive RDMA netns mode",
+                hint="Set `rdma_mode: shared` in the topology, beside `nodes`; or use Lab(…, rdma_mode='shared').",
             )
     common = ["-a", str(server.ip), "-C", str(count), "-S", str(size), "-v", "-V"]
 

@@ -101,7 +101,7 @@ class Endpoint(QueuePair):
         """Return whether a request has completed by now."""
         self._collect()
         if wr_id not in self._completed and wr_id not in self._posted:
-            raise InputError(f"{self}: request {wr_id} was never posted, or its completion has been taken")
+            raise InputError(f"{self}: request {wr_id} was never posted, or its completion was already read")
         return wr_id in self._completed
 
     def wait(self, wr_id: int, within: float) -> Completion:

@@ -200,7 +200,7 @@ def test_sysctls_are_set_before_interfaces_come_up_and_the_container_host_is_a_n
 @pytest.mark.parametrize(
     ("sysctl", "message"),
     [
-        ("net.ipv4.no_such: 1", "a: sysctl net.ipv4.no_such = 1: a node has none of this name"),
+        ("net.ipv4.no_such: 1", "a: sysctl net.ipv4.no_such = 1: a node has no such sysctl"),
         ("net.ipv4.ip_forward: often", "a: sysctl net.ipv4.ip_forward = often: Invalid argument"),
     ],
 )

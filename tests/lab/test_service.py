@@ -114,7 +114,7 @@ def test_it_reports_where_it_forwards(lab, service, log):
 
 @pytest.mark.parametrize("port", [0, 65536])
 def test_a_port_that_is_none_is_refused(lab, service, port):
-    with pytest.raises(InputError, match=f"{port} is no TCP port"):
+    with pytest.raises(InputError, match=f"{port} is not a TCP port"):
         service.forward(address(lab, "one"), port)
-    with pytest.raises(InputError, match=f"{port} is no TCP port"):
+    with pytest.raises(InputError, match=f"{port} is not a TCP port"):
         lab.host("client").service(ADDRESS, port)

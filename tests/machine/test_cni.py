@@ -91,7 +91,7 @@ def test_gc_finds_what_a_lost_pod_leaves(testbed, tmp_path):
     file.write_text(json.dumps({**json.loads(file.read_text()), "disableGC": True}))
     done = testbed("cni", "gc", file)
     assert done.status == 1
-    assert 'network "rdma": after GC there is left: file node/lib/networks/rdma/10.0.10.101' in done.error
+    assert 'network "rdma": GC left: file node/lib/networks/rdma/10.0.10.101' in done.error
 
 
 def test_status_asks_the_plugins(testbed, tmp_path):

@@ -27,7 +27,7 @@ def test_a_cut_image_is_named_with_its_cure(testbed, cache):
     os.truncate(own(root), 1 << 20)
     done = testbed(*VARIANT, env=environment(cache))
     assert done.status == 3
-    assert "root.erofs has 1048576 bytes instead of" in done.error
+    assert "root.erofs has 1048576 bytes, expected" in done.error
     assert "testbed image rm" in done.error
 
 
@@ -38,7 +38,7 @@ def test_a_corrupted_image_is_named_before_it_is_started(testbed, cache):
         file.write(b"corrupt")
     done = testbed(*VARIANT, env=environment(cache))
     assert done.status == 3
-    assert "the contents of root.erofs are not what was built" in done.error
+    assert "the contents of root.erofs have changed since the build" in done.error
 
 
 def test_a_manifest_that_is_no_json_is_named(testbed, cache):

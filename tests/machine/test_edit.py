@@ -22,7 +22,7 @@ def test_the_first_run_after_an_edit_is_any_other_run_and_one_file_is_compiled(t
     edited, warm = (testbed(*run, env={"PYTHONPATH": str(tmp_path)}) for _ in range(2))
     assert edited.status == warm.status == 0, edited.err
     assert "load this version of testbed into it" in edited.err
-    assert "load what is below labs into it" not in edited.err
+    assert "load the packages below labs into it" not in edited.err
     assert "load this version of testbed into it" not in warm.err
     assert edited.json["trace"] == warm.json["trace"]
     assert len(set(os.listdir(cache.root() / making.BYTECODE)) - compiled) == 1

@@ -258,6 +258,6 @@ def test_a_file_that_only_has_topologies_is_run_as_mn_does(scripts: Path) -> Non
 
 def test_a_script_that_makes_nothing_is_refused_and_one_that_fails_has_its_status(scripts: Path) -> None:
     none = run_in(scripts, "mn", "none.py")
-    assert (none.status, "none.py makes no network" in none.error) == (2, True)
+    assert (none.status, "none.py creates no network" in none.error) == (2, True)
     assert run_in(scripts, "mn", "fails.py").status == 7
     assert "no such file" in run_in(scripts, "mn", "missing.py").error

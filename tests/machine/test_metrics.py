@@ -147,7 +147,7 @@ def test_a_port_that_is_taken_ends_up_at_once_and_leaves_nothing(own: Live) -> N
     assert done.status == 2
     assert done.error == (
         f"error: metrics cannot be served at 127.0.0.1:{port}: Address already in use "
-        "Choose another port; --metrics 0 takes one that is free."
+        "Choose another port; --metrics 0 takes a free one."
     )
     assert own.processes() == {}
     assert not [*own.labs.iterdir()]

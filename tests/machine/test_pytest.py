@@ -161,4 +161,4 @@ def test_the_cli_of_a_mininet_script_is_refused_at_its_line(testbed, tmp_path):
     )
     done = testbed("pytest", "test_net.py")
     assert done.status == 1
-    assert "test_net.py:10: `CLI(net)` asks for input, and no keyboard is connected to a machine" in done.out
+    assert "test_net.py:10: `CLI(net)` asks for input, but a machine has no keyboard" in done.out

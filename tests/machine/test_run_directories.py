@@ -56,7 +56,7 @@ def test_the_captures_of_a_run_name_its_events(testbed, tmp_path):
     packets = (out / "packets.pcapng").read_bytes()
     pod_a = next(event["data"]["result"]["interfaces"][0]["mac"] for event in events if event["kind"] == "cni")
     for comment in (
-        f"mac.gone: the first frame to {pod_a} since pod-a, which had it, lost it",
+        f"mac.gone: the first frame to {pod_a} since pod-a lost this MAC",
         f"later: {texts['completion']}",
         f"earlier: {texts['step']}",
         f"later: {texts['arp.learned']}",

@@ -71,7 +71,7 @@ def test_a_run_stops_at_a_time_and_then_at_a_step(lab: Command, plain: dict[str,
 def test_a_stop_that_never_comes_is_said_and_the_run_is_whole(lab: Command, plain: dict[str, Any]) -> None:
     run = lab("run", *VARIANT, "--stop-at", "first-failure")
     assert run.status == 0
-    assert "never came to 'first-failure'" in run.err
+    assert "never reached 'first-failure'" in run.err
     assert plain["trace"][:12] in run.out
 
 
@@ -96,7 +96,7 @@ def test_a_step_is_gone_back_to_as_often_as_wanted(lab: Command, plain: dict[str
     kept.write_bytes(kept.read_bytes().replace(b'"snapshot": "', b'"snapshot":"~', 1))
     another = lab("back", latest, "1")
     assert another.status == 2
-    assert f"{kept}: the step was kept by another version of testbed" in another.err
+    assert f"{kept}: another version of testbed, its image or QEMU kept the step" in another.err
     assert "Run the variant again with --keep-steps" in another.err
     assert lab("ps", "-f", "json").json == []
 
@@ -108,4 +108,4 @@ def test_wrong_input_says_what_there_is(lab: Command, plain: dict[str, Any]) -> 
     assert lab("run", "ip-reuse", "--stop-at", "fault").status == 2
     assert "Such as T=12.5s" in lab("run", *VARIANT, "--stop-at", "T=soon").error
     assert lab("run", *VARIANT, "--stop-at", "fault", "--clock", "real").status == 2
-    assert "there is no lab" in lab("continue").error
+    assert "no lab is up" in lab("continue").error

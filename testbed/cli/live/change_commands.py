@@ -42,12 +42,11 @@ def advance(name: str, form: str, time: str) -> int:
 
 
 @click.command(
-    help="""Inject FAULT into a lab: `testbed fault inject link-loss end=leaf:e1 loss=5`.
-
-    It is verified to be there. `testbed fault describe FAULT` shows its parameters."""
+    help="""Inject FAULT into a lab and verify it: `testbed fault inject link-loss end=leaf:e1 loss=5`. `testbed fault
+    describe FAULT` shows its parameters."""
 )
-@click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it in so much time.")
-@click.option("--for", "lasting", metavar="TIME", callback=duration, help="Take it back after so much time.")
+@click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it after this time.")
+@click.option("--for", "lasting", metavar="TIME", callback=duration, help="Recover it after this time.")
 @lab_options
 @click.argument("fault", shell_complete=completion_values.faults)
 @click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completion_values.fault_parameters)
@@ -55,20 +54,20 @@ def inject(after: float, lasting: float | None, name: str, form: str, fault: str
     from testbed.protocol.live import FaultInject
 
     row = ask(name, FaultInject(name=fault, parameters=settings(parameters), after=after, lasting=lasting))
-    text = f"{fault} comes in {after:g} s"
+    text = f"{fault} will be injected in {after:g} s"
     if row:
-        text = f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} takes it back"
+        text = f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} recovers it"
     return show(form, row, text)
 
 
-@click.command(help="""Take a fault of a lab back, by its number in `testbed fault ps` or its name.""")
+@click.command(help="""Recover a fault of a lab, by its name or its number in `testbed fault ps`.""")
 @lab_options
 @click.argument("fault")
 def recover(name: str, form: str, fault: str) -> int:
     from testbed.protocol.live import FaultRecover
 
     row = ask(name, FaultRecover(fault=fault))
-    return show(form, row, f"fault {row['number']}: {row['fault']} is taken back")
+    return show(form, row, f"fault {row['number']}: {row['fault']} is recovered")
 
 
 @click.command("ps", help="""List the faults that are in a lab.""")
@@ -86,7 +85,7 @@ link = click.Group("link", help="Change links of a lab.")
 
 @link.command(
     "set",
-    help="""Set an end of a link up or down, or change what the link does to what this end sends.
+    help="""Set an end of a link up or down, or set rate, delay and loss of the packets that this end sends.
 
     \b
     testbed link set leaf:e1 down
@@ -105,7 +104,7 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     states = {"up": True, "down": False}
     chosen = [states[change] for change in changes if change in states]
     if len(chosen) > 1:
-        raise InputError("an end of a link is up or down, not both")
+        raise InputError("name up or down, not both")
     quality = settings(tuple(change for change in changes if change not in states))
     row = ask(name, LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
     shown = table("interface", "state", "sends with")
@@ -134,12 +133,12 @@ def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> i
     return show(form, found, text, f"testbed tables {switch} --follow")
 
 
-pod = click.Group("pod", help="Make and delete pods in a lab.")
+pod = click.Group("pod", help="Create and delete pods in a lab.")
 
 
 @pod.command(
     "add",
-    help="""Make a pod on a host, attached to the networks of conflists, in their order: eth0, net1, …
+    help="""Create a pod on a host, attached to the networks of the conflists in this order: eth0, net1, …
 
     `testbed pod add h1 p1 net.conflist`""",
 )
@@ -173,9 +172,8 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
 
 
 @click.command(
-    help="""Have an interface of a host or pod announce its address: a gratuitous ARP, or for IPv6 an unsolicited NA.
-
-    `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for an address that is not its own."""
+    help="""Announce the address of a host's or pod's interface: send a gratuitous ARP, or for IPv6 an unsolicited NA.
+    `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for another address."""
 )
 @click.option("--ip", help="Announce this address.")
 @lab_options
@@ -192,14 +190,13 @@ rdma = click.Group("rdma", help="RDMA in a lab.")
 
 
 @rdma.command(
-    help="""One RDMA WRITE from A to B over a new connection, and its completion: the ping of RoCE.
-
-    A and B are hosts or pods, or interfaces of them (h1:eth1). Exit status: 0 if it succeeded, else 1."""
+    help="""Send one RDMA WRITE from A to B over a new connection and print its completion: the ping of RoCE. A and B
+    are hosts or pods, or their interfaces (h1:eth1). Exit status: 0 the WRITE succeeded, else 1."""
 )
 @click.option("--size", type=click.IntRange(1, 1 << 30), default=4096, show_default=True, help="Bytes.")
 @click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
-@click.option("--timeout", type=click.IntRange(0, 31), help="Of the queue pair: 4.096 µs * 2^N. Default: 14.")
-@click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the end. Default: 3.")
+@click.option("--timeout", type=click.IntRange(0, 31), help="Timeout of the queue pair: 4.096 µs * 2^N. Default: 14.")
+@click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the queue pair fails. Default: 3.")
 @lab_options
 @click.argument("source", metavar="A", shell_complete=completion_values.nics)
 @click.argument("target", metavar="B", shell_complete=completion_values.nics)
@@ -221,9 +218,9 @@ def write(
 
 
 @click.command(
-    help="""Write the topology file of a lab as it is now, with what was changed by hand, for `testbed up`."""
+    help="""Write the topology file of a lab in its present state, with the changes made by hand, for `testbed up`."""
 )
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file, which must not exist.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
 @lab_option
 def save(output: Path | None, name: str) -> int:
     from testbed.cli.output import give

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUFFIXES = ".clab.yml", ".clab.yaml"
-NO_CONTAINERS = "nodes are no containers here, but namespaces in a machine"
-WHOLE = "a lab is made and ended as a whole"
+NO_CONTAINERS = "nodes are namespaces in a machine here, not containers"
+WHOLE = "a lab is started and ended as a whole"
 OWN_KERNEL = "a lab is in a machine of its own, without a management network"
 WITHOUT: Mapping[str, str] = {
     "--vars": "topology files are no templates here",
@@ -31,10 +31,10 @@ WITHOUT: Mapping[str, str] = {
     "--max-workers": NO_CONTAINERS,
     "--timeout": NO_CONTAINERS,
     "--node-filter": WHOLE,
-    "--export-template": "`testbed inspect -f json` has what a lab is",
-    "--skip-post-deploy": "`exec` in the file is part of a lab",
-    "--skip-labdir-acl": "run directories are the user's own",
-    "--owner": "a lab is its user's own",
+    "--export-template": "`testbed inspect -f json` describes a lab",
+    "--skip-post-deploy": "`exec` in the file belongs to the lab and always runs",
+    "--skip-labdir-acl": "run directories belong to the user",
+    "--owner": "a lab belongs to its user",
     "--network": OWN_KERNEL,
     "--ipv4-subnet, -4": OWN_KERNEL,
     "--ipv6-subnet, -6": OWN_KERNEL,
@@ -69,11 +69,11 @@ def refuse(given: Mapping[str, object], instead: str) -> None:
     wrong = {name.partition(",")[0]: why for name, why in WITHOUT.items() if given.get(flag_key(name)) is not None}
     if wrong:
         reasons = "; ".join(f"{name}: {why}" for name, why in wrong.items())
-        raise InputError(f"{', '.join(wrong)} cannot mean here what containerlab means: {reasons}", hint=instead)
+        raise InputError(f"{', '.join(wrong)} cannot work here as in containerlab: {reasons}", hint=instead)
 
 
 topo_option = click.option(
-    "--topo", "-t", metavar="FILE", default="", type=click.Path(), help="The file, or a directory that has one."
+    "--topo", "-t", metavar="FILE", default="", type=click.Path(), help="The topology file, or a directory with one."
 )
 name_option = click.option(
     "--name", "-n", metavar="NAME", default="", shell_complete=completion_values.labs, help="The lab's."
@@ -83,14 +83,14 @@ name_option = click.option(
 def topology(given: str) -> Path:
     """Return the topology file: this one, or the only one of a directory, by default the working directory."""
     if "://" in given or given == "-":
-        raise InputError("is no file", where=given, hint="Fetch it first: testbed deploy -t FILE.")
+        raise InputError("is no file", where=given, hint="Download it first, then: testbed deploy -t FILE.")
     path = Path(given or ".")
     if not path.is_dir():
         return path
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
     if len(found) != 1:
         there = f"{len(found)} topology files" if found else "no topology file"
-        hint = f"There are {', '.join(map(str, found))}." if found else f"Its name ends in {SUFFIXES[0]}."
+        hint = f"There are {', '.join(map(str, found))}." if found else f"Its name must end in {SUFFIXES[0]}."
         raise InputError(f"this directory has {there}: name one with --topo", where=str(path), hint=hint)
     return found[0]
 
@@ -98,11 +98,11 @@ def topology(given: str) -> Path:
 @click.command(
     help="""Bring a lab up: `testbed up FILE` with the flags of containerlab.
 
-    Without --topo it is the only *.clab.yml here. What only `testbed up` has: --clock, --seed, --idle, --rm."""
+    Without --topo it takes the only *.clab.yml here. Only `testbed up` has --clock, --seed, --idle and --rm."""
 )
 @topo_option
 @name_option
-@click.option("--reconfigure", "-c", is_flag=True, help="First end a lab of that name and remove its run directory.")
+@click.option("--reconfigure", "-c", is_flag=True, help="First end the lab of that name and remove its run directory.")
 @format_option
 @refused(
     "--vars", "--runtime, -r", "--max-workers", "--timeout", "--node-filter", "--export-template", "--skip-post-deploy",
@@ -125,14 +125,14 @@ def deploy(context: click.Context, /, topo: str, name: str, reconfigure: bool, f
 @click.command(
     help="""End a lab: `testbed down` with the flags of containerlab.
 
-    It is the lab of the file --topo, by default of the only *.clab.yml here, or that of --name."""
+    It ends the lab of --name, or of the file --topo; default: the only *.clab.yml here."""
 )
 @topo_option
 @name_option
 @click.option("--all", "-a", "all_", is_flag=True, help="All labs of this user.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask; which is never done.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask; no effect, since testbed never asks.")
 @click.option("--cleanup", "-c", is_flag=True, help="Remove the run directory, too.")
-@click.option("--graceful", is_flag=True, help="Let programs end by themselves; which is always done.")
+@click.option("--graceful", is_flag=True, help="Let programs end by themselves; no effect, since testbed always does.")
 @format_option
 @refused("--vars", "--runtime, -r", "--max-workers", "--timeout", "--node-filter", "--keep-mgmt-net", "--log-level",
          "--debug, -d")  # fmt: skip

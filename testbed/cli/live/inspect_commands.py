@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from testbed.machine.live.connection import Connection
 
 
-@click.command(help="""Show the nodes of a lab with their interfaces, and the faults that are in it.""")
+@click.command(help="""Show the nodes of a lab with their interfaces, and its active faults.""")
 @lab_options
 def inspect(name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import faults, show_metrics, show_nodes
@@ -35,8 +35,8 @@ def inspect(name: str, form: str) -> int:
     return 0
 
 
-@click.command(help="""Show the ARP, ND and FDB tables of a switch, as its control plane has them.""")
-@click.option("--follow", is_flag=True, help="Show them again when they change, until Ctrl-C.")
+@click.command(help="""Show the ARP, ND and FDB tables of a switch's control plane.""")
+@click.option("--follow", is_flag=True, help="Show them again at each change, until Ctrl-C.")
 @lab_options
 @click.argument("switch", shell_complete=completion_values.nodes("switch"))
 def tables(follow: bool, name: str, form: str, switch: str) -> int:
@@ -85,8 +85,8 @@ def follow_until_stopped(connection: Connection, request: Any, receive: Any) -> 
 
 
 @click.command(help="""Show the events of a lab: ARP, ND and FDB entries, faults, links, completions, pods.""")
-@click.option("--follow", is_flag=True, help="Go on with those that come, until Ctrl-C.")
-@click.option("--last", "-n", type=click.IntRange(0), metavar="N", help="Only the last N.")
+@click.option("--follow", is_flag=True, help="Follow new events until Ctrl-C.")
+@click.option("--last", "-n", type=click.IntRange(0), metavar="N", help="Only the last N events.")
 @lab_options
 def events(follow: bool, last: int | None, name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import event_line

@@ -36,7 +36,7 @@ def lab_option(command: Command) -> Command:
         default="",
         envvar="TESTBED_LAB",
         shell_complete=completion_values.labs,
-        help="The lab, if there are several. Also from TESTBED_LAB.",
+        help="Name of the lab, if several are up; or set TESTBED_LAB.",
     )(command)
 
 
@@ -48,7 +48,7 @@ def format_option(command: Command) -> Command:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="As a table, or as JSON.",
+        help="Print a table, or JSON.",
     )(command)
 
 
@@ -57,7 +57,7 @@ def metrics_option(command: Command) -> Command:
         "--metrics",
         metavar="PORT",
         type=click.IntRange(0, 65535),
-        help="Have Prometheus scrape metrics at this port of the loopback address; 0 takes one that is free.",
+        help="Serve metrics for Prometheus at this port of the loopback address; 0 takes a free port.",
     )(command)
 
 
@@ -91,7 +91,7 @@ def seconds(text: str) -> float:
         return float(text)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|min|[smhd])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise InputError(f"{text!r} is no time", hint="Such as 500ms, 90s, 25m, 8h, 1h30m, 2d.")
+        raise InputError(f"{text!r} is not a time", hint="Such as 500ms, 90s, 25m, 8h, 1h30m, 2d.")
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 

@@ -11,12 +11,11 @@ from testbed.cli.live.live_options import LineWriter, connect, lab_options, prin
 
 
 @click.command(
-    help="""Show what programs on a NODE of a lab have written, or on all: those of `testbed exec -d` and of a topology
-    file's `exec`, daemons of FRR, CNI plugins.
-
-    Each line is behind the node and the program, which has a number: `h1 ping-1 | 64 bytes from …`."""
+    help="""Show the output of programs on a NODE of a lab, or on all nodes: programs of `testbed exec -d` and of a
+    topology file's `exec`, FRR daemons, CNI plugins. Each line begins with the node and the numbered program: `h1
+    ping-1 | 64 bytes from …`."""
 )
-@click.option("--follow", is_flag=True, help="Go on with what they write, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
 @lab_options
 @click.argument("node", required=False, default="", shell_complete=completion_values.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:

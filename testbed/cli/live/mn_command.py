@@ -32,8 +32,8 @@ main()
     help="""Run a Mininet script in a machine, up to its `mininet>` prompt. The machine ends with it: `exit`, Ctrl-D.
 
     A script that only defines `topos` is run as `mn --custom SCRIPT ARGS`, with RoCE on its hosts (`--host proc`:
-    without); a script of its own makes hosts of `testbed.mininet.RdmaHost`. It finds the files beside it; what it
-    writes ends with the machine.""",
+    without); a script that calls Mininet itself creates its hosts with `testbed.mininet.RdmaHost`. It can read the
+    files beside it; files that it writes are lost with the machine.""",
 )
 @out_option
 @click.argument("script", type=click.Path(path_type=Path))
@@ -46,7 +46,7 @@ def mn(out: Path, script: Path, arguments: tuple[str, ...]) -> int:
     from testbed.protocol.live import Exec
 
     if script.suffix != ".py":
-        raise InputError("is no Mininet script, whose name ends in .py", where=str(script))
+        raise InputError("is not a Mininet script: its name must end in .py", where=str(script))
     files.read(script)
     place = script.resolve().parent
     beside = {**files.below(place), TOPOLOGY: EMPTY.encode()}

@@ -51,11 +51,11 @@ class AfterDashes(click.Command):
     help="""Run a command on nodes of a lab: `testbed exec h1 h2 -- ip neigh`.
 
     With several nodes each line of output begins with the node's name. Exit status: that of the command, the highest of
-    several; 128 and a signal's number for one that a signal ended.""",
+    several nodes; 128 plus the signal's number if a signal ended it.""",
 )
-@click.option("--interactive", "-i", is_flag=True, help="Pass standard input on.")
+@click.option("--interactive", "-i", is_flag=True, help="Forward standard input to the command.")
 @click.option("--tty", "-t", "terminal", is_flag=True, help="Give the command a terminal.")
-@click.option("--detach", "-d", is_flag=True, help="Let it run by itself; `testbed logs` shows its output.")
+@click.option("--detach", "-d", is_flag=True, help="Run it in the background; `testbed logs` shows its output.")
 @lab_option
 @click.argument("nodes", metavar="NODE... -- COMMAND", nargs=-1, shell_complete=completion_values.nodes())
 @click.pass_context
@@ -69,7 +69,7 @@ def exec_(
         raise click.UsageError("name a node and a command: testbed exec NODE -- COMMAND")
     if terminal:
         if len(nodes) > 1:
-            raise InputError("a terminal is for one node")
+            raise InputError("--tty is for one node: name one only")
         return attach(name, nodes[0], command)
     with connect(name) as connection:
         virtual = connection.lab.clock == "virtual"
@@ -133,9 +133,8 @@ def whole_input() -> str:
 
 
 @click.command(
-    help="""Open a shell on a node of a lab, in a terminal of its own: job control, Ctrl-C, colours and resizing work.
-
-    On the virtual clock time stands still while the shell waits for you."""
+    help="""Open a shell on a node of a lab, in its own terminal: job control, Ctrl-C, colours and resizing work. On the
+    virtual clock, time stands still while the shell waits for input."""
 )
 @lab_option
 @click.argument("node", shell_complete=completion_values.nodes())
@@ -146,7 +145,9 @@ def shell(name: str, node: str) -> int:
 def attach(name: str, node: str, command: list[str]) -> int:
     """Run a program whose terminal is this one."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("this is no terminal", hint="`testbed exec -i NODE -- COMMAND` takes input from a pipe.")
+        raise InputError(
+            "this is not a terminal", hint="To pipe input to a command: `testbed exec -i NODE -- COMMAND`."
+        )
     with connect(name) as connection:
         return attached(connection, node, command)
 
@@ -207,7 +208,7 @@ def resized() -> Iterator[int]:
 @click.command(
     help="""Capture an interface of a lab, live: `testbed capture leaf:e1 -w - | wireshark -k -i -`.
 
-    FILTER is pcap-filter(7). On a terminal, without -w, each frame is a line, as of tcpdump. Ctrl-C ends it."""
+    FILTER is pcap-filter(7). Without -w, each frame is printed as a line, as tcpdump does. Ctrl-C ends it."""
 )
 @click.option("--write", "-w", "file", metavar="FILE", default="", help="Write a pcap file; `-` is standard output.")
 @click.option("--count", "-c", type=click.IntRange(1), metavar="N", help="End after N frames.")

@@ -99,10 +99,10 @@ def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *,
         click.echo(json.dumps(result.json()))
     else:
         if stop:
-            click.echo(f"The run has ended and never came to {stop!r}.", err=True)
+            click.echo(f"The run has ended and never reached {stop!r}.", err=True)
         summary.report(output_console(), [result], result.wall_s)
         for touched in [variant.touched for variant in result.variants if variant.touched]:
-            click.echo(f"Touched by hand where it was stopped: {', '.join(touched)}.")
+            click.echo(f"Changed by hand while it was stopped: {', '.join(touched)}.")
     return 0 if result.as_expected else 1
 
 
@@ -124,13 +124,12 @@ def show_stopped(connection: Connection, moment: Moment, *, as_json: bool) -> in
 
 @click.command(
     "continue",
-    help="""Let a run that was stopped go on, to its verdict or to the next stop.
-
-    When it was only looked into (inspect, tables, events, capture, top, save) it goes on from the very moment at which
-    it was stopped, as if nobody had looked. When something was done there the result says so.""",
+    help="""Continue a stopped run, to its verdict or to the next stop. After commands that only read (inspect, tables,
+    events, capture, top, save) it continues from the exact moment of the stop, as if there had been none. If a command
+    changed the lab, the result reports it.""",
 )
-@click.option("--to", metavar="WHERE", default="", help="Stop again there, as in `testbed run --stop-at`.")
-@click.option("--discard", is_flag=True, help="Go on as if nothing had been done at the stop.")
+@click.option("--to", metavar="WHERE", default="", help="Stop again at this point, as in `testbed run --stop-at`.")
+@click.option("--discard", is_flag=True, help="Discard everything done at the stop.")
 @lab_options
 def continue_(to: str, discard: bool, name: str, form: str) -> int:
     if to:
@@ -145,11 +144,9 @@ def continue_(to: str, discard: bool, name: str, form: str) -> int:
 
 
 @click.command(
-    help="""Go back to a step of a run that was made with --keep-steps: a lab that stands at that very moment.
-
-    RUN is a run directory, or RUN/VARIANT of several. STEP is a step's number or a part of its text; without it the
-    steps are listed. As often as wanted: each time it is the same moment, and what is done there makes another
-    future."""
+    help="""Go back to a step of a run made with --keep-steps: it starts a lab at that exact moment. RUN is a run
+    directory, or RUN/VARIANT if it has several. STEP is a step's number or a part of its text; without it the steps are
+    listed. It works any number of times: each lab starts at the same moment and goes its own way from there."""
 )
 @click.option("--name", "name", metavar="NAME", default="", help="The lab's name. Default: the scenario's.")
 @out_option
@@ -163,7 +160,7 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     there = [moments.moment_of(kept[number]) for number in sorted(kept)]
     if not kept:
         command = f"testbed run {result.scenario} --variant {variant.variant} --seed {result.seed} --keep-steps"
-        raise InputError("this run has no steps that were kept", where=str(directory / label), hint=f"Run: {command}")
+        raise InputError("this run kept no steps", where=str(directory / label), hint=f"Run: {command}")
     if not step:
         return list_steps(there, kept, form)
     found = [moment for moment in there if names(step, moment)]
@@ -200,7 +197,7 @@ def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
         return result, label, directory
     if len(with_steps) > 1:
         raise InputError(
-            "steps of several variants were kept", where=str(directory), hint=f"Name one: {directory}/{with_steps[0]}"
+            "several variants kept steps", where=str(directory), hint=f"Name one: {directory}/{with_steps[0]}"
         )
     return result, (with_steps or names_)[0], directory
 

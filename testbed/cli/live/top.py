@@ -35,18 +35,18 @@ EVENTS = 100
 @click.command(
     help="""Watch a lab: ports with rates and drops, sizes of tables, queue pairs, faults, the latest events.
 
-    On the real clock it is drawn again each second. On the virtual one time does not pass for it: it is drawn again
-    when the lab comes to rest after a command, and rates are over the time since it was drawn before. (To begin takes
-    10 ms of the lab's time, as every request does.) `q` or Ctrl-C ends it."""
+    On the real clock it is redrawn each second. On the virtual clock it costs no time: it is redrawn when the lab comes
+    to rest after a command, and rates are averages since the last redraw. (The first picture takes 10 ms of the lab's
+    time, as every request does.) `q` or Ctrl-C ends it."""
 )
-@click.option("--once", is_flag=True, help="Print one picture, as it does when this is no terminal.")
+@click.option("--once", is_flag=True, help="Print one picture and exit: the default without a terminal.")
 @click.option(
     "--interval",
     metavar="TIME",
     default="1s",
     show_default=True,
     callback=duration,
-    help="Between two pictures on the real clock; at least 0.1s.",
+    help="Time between two pictures on the real clock; at least 0.1s.",
 )
 @lab_options
 def top(once: bool, interval: float, name: str, form: str) -> int:
@@ -54,7 +54,7 @@ def top(once: bool, interval: float, name: str, form: str) -> int:
     from testbed.protocol.live import Top
 
     if interval < LEAST_INTERVAL_S:
-        raise InputError("--interval is at least 0.1s")
+        raise InputError("--interval must be at least 0.1s")
     with connect(name) as connection:
         console = output_console()
         if not once and form == "table" and terminal(console) and sys.stdin.isatty():

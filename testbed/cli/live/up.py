@@ -42,23 +42,21 @@ DOWN_S = 120.0
 
 
 @click.command(
-    help="""Bring up a lab that lives until `testbed down`.
-
-    The lab is that of a topology file, or a scenario of `testbed list`, as a variant has it; the scenario is not run.
-
-    On the real clock a lab goes on by itself. On the virtual one time stands still between commands, and the same
-    commands give the same events: `testbed advance 25m` lets it pass."""
+    help="""Bring up a lab that lives until `testbed down`. The lab comes from a topology file, or is that of a variant
+    of a scenario (`testbed list`); the scenario is not run. On the real clock the lab runs by itself. On the virtual
+    clock time stands still between commands, and the same commands cause the same events: `testbed advance 25m` lets
+    time pass."""
 )
 @click.argument("what", metavar="FILE|SCENARIO", shell_complete=completion_values.scenarios)
-@click.option("--name", metavar="NAME", default="", help="The lab's name. Default: that in its file.")
+@click.option("--name", metavar="NAME", default="", help="The lab's name. Default: the name in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
-@variant_option("what", "Of a scenario. Default: its first.")
-@set_option("what", "A parameter of a scenario.")
-@click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Debian packages beside those of the image.")
-@click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End when nobody used it for so long: 8h.")
+@variant_option("what", "Variant of the scenario. Default: its first.")
+@set_option("what", "Set a parameter of the scenario.")
+@click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Add Debian packages to the image.")
+@click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End after this time without a command: 8h.")
 @metrics_option
-@click.option("--rm", "attached", is_flag=True, help="Stay, and end the lab with this command (Ctrl-C).")
+@click.option("--rm", "attached", is_flag=True, help="Wait in the foreground; Ctrl-C ends the lab.")
 @out_option
 @format_option
 def up(
@@ -160,7 +158,7 @@ def wait_up(connection: Connection, place: Any) -> None:
 
 def checked(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", name):
-        raise InputError(f"{name!r} is no name for a lab", hint="Letters, digits, `-`, `_` and `.`, at most 63.")
+        raise InputError(f"{name!r} cannot be a lab's name", hint="Letters, digits, `-`, `_` and `.`, at most 63.")
     return name
 
 
@@ -171,12 +169,12 @@ def end(connection: Connection) -> Any:
     while not connection.done(number):
         if time.monotonic() > deadline:
             name = connection.lab.name
-            raise TestbedError(f"lab {name} does not end", hint=f"`testbed down --force {name}` kills its machine.")
+            raise TestbedError(f"lab {name} does not end", hint=f"To kill its machine: testbed down --force {name}")
         connection.receive(within=1)
     return connection.ended(number)
 
 
-@click.command(help="""End labs: what they left is in their run directories. Also removes what is left of dead ones.""")
+@click.command(help="""End labs and keep their run directories. Also remove the remains of dead labs.""")
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
@@ -236,7 +234,7 @@ def take_down(lab: labs.Lab, force: bool) -> None:
     labs.remove(lab)
 
 
-@click.command(help="""List the labs of this user that live, and those that died.""")
+@click.command(help="""List this user's labs: those that are up, and those that died.""")
 @format_option
 def ps(form: str) -> int:
     from testbed.cli.live.lab_tables import show_labs

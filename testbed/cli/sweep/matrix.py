@@ -26,20 +26,20 @@ from testbed.records.event_reader import happened_ns, read
 @click.command(
     help="""Run a variant of a scenario for each value of a parameter, and compare what users see.
 
-    `--over profile` takes all switch profiles, `--over retry_cnt=1,3,6` the values that are named; with several
-    `--over` every combination is run. The outage lasts from the first request that failed, or the end of a job that
-    died, to the end of the next one that worked.
+    `--over profile` takes all switch profiles, `--over retry_cnt=1,3,6` the given values; several `--over` run every
+    combination. The outage lasts from the first failed request, or the end of a job that died, to the end of the next
+    successful one.
 
-    Exit status: 0 users saw something in every run, whatever it was; 1 not, 2 wrong usage or input, 3 this machine
-    cannot run it."""
+    Exit status: 0 every run has an observation, whichever it is; 1 a run has none, 2 wrong usage or input, 3 this
+    machine cannot run it."""
 )
 @click.argument("name", metavar="SCENARIO", shell_complete=completion_values.scenarios)
-@over_option("name", "A parameter and its values. Without values all that it can have.", required=True)
-@variant_option("name", "Default: the one the scenario names for this, or its first.")
+@over_option("name", "A parameter and its values. Default: all its possible values.", required=True)
+@variant_option("name", "Default: the scenario's variant for this, or its first.")
 @set_option("name", "Set another parameter.")
 @options.machine_options
 @options.jobs_option
-@json_option("Print one JSON object; outage_s is null if it did not end, or no request shows it.")
+@json_option("Print one JSON object; outage_s is null if the outage did not end, or no request shows it.")
 def matrix(
     name: str,
     overs: tuple[str, ...],
@@ -138,7 +138,7 @@ def report(
         screen.print(summary.evidence_below(zip(named, results, strict=True)))
     for result in results:
         if not result.observed:
-            summary.show_failures(screen, f"{plain(result.name)} came to no observation:", result)
+            summary.show_failures(screen, f"{plain(result.name)} has no observation:", result)
     screen.print()
 
 

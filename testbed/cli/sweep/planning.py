@@ -27,7 +27,7 @@ async def plan(
     values = combinations(axes_over(overs, info))
     for variant_run in () if named else runs.choose(info, []):
         if own := next((key for key in values[0] if key in variant_run.variant["settings"]), None):
-            hint = "Name the variants that are to have the other values with --variant."
+            hint = "Name the variants that should have the other values with --variant."
             raise InputError(f"variant {variant_run.label} sets {own} itself", hint=hint)
     return await plan_settings(source, seeds, [(each, {**settings, **each}) for each in values], named)
 
@@ -58,7 +58,7 @@ def counts(variant_run: VariantRun, key: str, value: Any) -> bool:
 def as_one_run(info: ScenarioInfo, planned: Sequence[Point]) -> list[VariantRun]:
     """Return the runs of one variant and seed as those of one run directory, each under its values."""
     for key, value in (item for point in planned for item in point.values.items() if "/" in item[1]):
-        raise InputError(f"--over {key}: {value!r} cannot be one of the values: each has a directory of its name")
+        raise InputError(f"--over {key}: {value!r} cannot be a value: each value names a directory")
     return [VariantRun(info["name"], point.values_label or point.variant["name"], point.variant) for point in planned]
 
 
@@ -73,7 +73,7 @@ def axes_over(overs: Sequence[str], info: ScenarioInfo) -> dict[str, list[str]]:
     for over in overs:
         key, values = values_over(over, info)
         if key in axes:
-            raise InputError(f"--over {key} is there twice")
+            raise InputError(f"--over {key} is given twice")
         axes[key] = values
     return axes
 
@@ -94,5 +94,5 @@ def values_over(over: str, info: ScenarioInfo) -> tuple[str, list[str]]:
         raise InputError(f"--over {key}: name its values", hint=hint)
     for value in values:
         if values.count(value) > 1:
-            raise InputError(f"--over {key}: {value} is there twice")
+            raise InputError(f"--over {key}: {value} is given twice")
     return key, values

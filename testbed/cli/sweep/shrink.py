@@ -33,18 +33,18 @@ from testbed.protocol import RESULT
 @click.command(
     help="""Find the fewest settings and faults with which a run still fails in the same way.
 
-    RUN is a run directory with a variant that is not as expected, or a SCENARIO as for `testbed run`, with the options
-    that make it fail. Settings are left out, and so go back to their defaults; of a number that matters the one nearest
-    to the default is looked for. Faults that the scenario injects are left out. It fails in the same way if users see
-    the same and the same expectations do not hold. The smallest run keeps its run directory.
+    RUN is a run directory with an unexpected variant, or a SCENARIO as for `testbed run`, with the options that make it
+    fail. It leaves out settings, so they return to their defaults; for a number that matters it searches the value
+    nearest to the default. It leaves out faults that the scenario injects. A run fails in the same way if users see the
+    same and the same expectations do not hold. The smallest run keeps its run directory.
 
-    Exit status: 0 it was shrunk, or cannot be, 2 wrong usage or input, or a run that is as expected, 3 this machine
-    cannot run it."""
+    Exit status: 0 it was shrunk or cannot be, 2 wrong usage or input, or a run as expected, 3 this machine cannot run
+    it."""
 )
 @click.argument("name", metavar="RUN|SCENARIO", shell_complete=completion_values.scenarios)
 @variant_option("name", "The variant that fails. Default: the only one of a run directory.")
-@set_option("name", "Of a scenario: set a parameter; may be repeated.")
-@click.option("--seed", type=click.IntRange(0), help="Of a scenario: its seed. Default: 1.")
+@set_option("name", "For a scenario: set a parameter; may be repeated.")
+@click.option("--seed", type=click.IntRange(0), help="For a scenario: the seed. Default: 1.")
 @out_option
 @options.jobs_option
 @json_option()
@@ -59,7 +59,7 @@ def shrink(
 ) -> int:
     if (Path(name) / RESULT).is_file():
         if settings or seed is not None:
-            raise click.UsageError("--set and --seed are for a scenario: a run directory has its own")
+            raise click.UsageError("--set and --seed are for a scenario: a run directory has its own values")
         failing = asyncio.run(of_directory(Path(name), variant))
     else:
         failing = asyncio.run(of_scenario(name, variant, settings, 1 if seed is None else seed))
@@ -108,13 +108,13 @@ async def of_directory(directory: Path, named: str | None) -> Failing:
     if then.clock != "virtual":
         raise InputError("a run on the real clock cannot be shrunk: no two are the same", where=str(directory))
     if then.made_from.given_program or then.made_from.given_topology:
-        text = "a run with a topology or a script of the user's cannot be shrunk: its command does not name them"
+        text = "a run with the user's own topology or script cannot be shrunk: its command does not name them"
         raise InputError(text, where=str(directory))
     unexpected = [one for one in then.variants if not one.as_expected]
     chosen = [one for one in unexpected if named in (None, one.name)]
     if len(chosen) != 1:
         names = ", ".join(one.name for one in unexpected) or "none"
-        raise InputError("name one variant that is not as expected", where=str(directory), hint=f"It has: {names}.")
+        raise InputError("name one variant with an unexpected outcome", where=str(directory), hint=f"It has: {names}.")
     [one] = chosen
     source = record.source_of(then, directory)
     [info] = await scenarios.describe([(source, {})])
@@ -166,7 +166,7 @@ def json_of(found: Shrunk, scenario: str, directory: Path) -> dict[str, Any]:
 
 def show(screen: Console, found: Shrunk, scenario: str, directory: Path) -> None:
     screen.print()
-    screen.print(Text(plain(f"{found.variant} fails in each of these runs that has the same failure:"), "bold"))
+    screen.print(Text(plain(f"Failure of {found.variant}, in each run below with the same failure:"), "bold"))
     for failure in found.failures:
         screen.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
     screen.print()

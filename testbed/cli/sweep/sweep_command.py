@@ -30,17 +30,17 @@ FILE = "sweep.sqlite"
 
 
 @click.command(
-    help="""Run a scenario with many seeds and values, and find the runs that are not as expected.
+    help="""Run a scenario with many seeds and values, and find the unexpected runs.
 
     Every variant is run with every seed and every combination of the values of `--over`. Each run is a row of one
-    SQLite file: the same command goes on where it was ended, and one with more seeds or values runs what is missing.
-    Of runs that are not as expected the first 20 keep their run directories.
+    SQLite file: the same command continues an interrupted sweep, and a command with more seeds or values runs only the
+    missing ones. The first 20 unexpected runs keep their run directories.
 
-    Exit status: 0 every run as expected, 1 not, 2 wrong usage or input, 3 this machine cannot run it."""
+    Exit status: 0 every run as expected, 1 not as expected, 2 wrong usage or input, 3 this machine cannot run it."""
 )
 @click.argument("name", metavar="SCENARIO", shell_complete=completion_values.scenarios)
 @click.option("--seeds", metavar="SEEDS", required=True, help="Such as 0..999, or 1,5,9, or 0..99,200.")
-@over_option("name", "A parameter and its values; may be repeated. Without values all that it can have.")
+@over_option("name", "A parameter and its values; may be repeated. Default: all its possible values.")
 @variants_option("name")
 @set_option("name")
 @click.option(
@@ -55,7 +55,7 @@ FILE = "sweep.sqlite"
     metavar="ENGINE",
     default="local",
     show_default=True,
-    help="Where runs are carried out: this machine, or dask://HOST:PORT, the workers of a Dask scheduler.",
+    help="Where runs are executed: this machine, or dask://HOST:PORT, the workers of a Dask scheduler.",
 )
 @out_option
 @options.jobs_option
@@ -78,7 +78,7 @@ def sweep(
     [info] = asyncio.run(scenarios.describe([(source, {})]))
     info, planned = asyncio.run(plan(source, info, points.seeds(seeds), overs, variants, settings))
     if engine != "local" and info["images"]:
-        hint = "Sweep it on this machine: leave out --engine."
+        hint = "Run the sweep on this machine: leave out --engine."
         raise InputError(f"{info['name']} has containers, whose images are not sent to a cluster", hint=hint)
     file = file or out / info["name"] / FILE
     with Shown(error_console(), file, len(planned), name) as shown:
@@ -135,7 +135,7 @@ async def on_cluster(
 
 def require_dask(jobs: int | None) -> None:
     if jobs is not None:
-        raise click.UsageError("a cluster runs as many at once as its workers have threads: leave out --jobs")
+        raise click.UsageError("a cluster runs one variant for each thread of its workers: leave out --jobs")
     if importlib.util.find_spec("distributed") is None:
         hint = "Install it: pip install 'testbed[dask]'"
         raise UnsupportedError("--engine dask://… needs Dask, which is not installed", hint=hint)

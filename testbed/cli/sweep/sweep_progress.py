@@ -62,7 +62,7 @@ class Shown(Remarks):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._progress.stop()
         if kind and self._begun:
-            self.log(f"{self._done} of {self._total} runs are in {self._file}; the same command goes on from there")
+            self.log(f"{self._done} of {self._total} runs are in {self._file}; the same command runs the rest")
 
     def begin(self, planned: Sequence[Point], found: Mapping[Key, Recorded]) -> None:
         """Begin the display; finished runs already count."""

@@ -34,7 +34,7 @@ def parse(text: str, known: Sequence[FaultInfo]) -> dict[str, Any]:
         match word, rest:
             case "after", ["step", number, *rest] if not {"after_step", "after_s"} & {*found}:
                 if not number.isascii() or not number.isdecimal() or int(number) < 1:
-                    raise InputError(f"{number!r} is no step: they count from 1", where=where, hint=FORM)
+                    raise InputError(f"{number!r} is not a step number: steps count from 1", where=where, hint=FORM)
                 found["after_step"] = int(number)
             case "after", [time, *rest] if not {"after_step", "after_s"} & {*found}:
                 found["after_s"] = seconds(time)
@@ -43,12 +43,12 @@ def parse(text: str, known: Sequence[FaultInfo]) -> dict[str, Any]:
             case _ if "=" in word:
                 key, _, value = word.partition("=")
                 if key in found["parameters"]:
-                    raise InputError(f"{key} is there twice", where=where)
+                    raise InputError(f"{key} is given twice", where=where)
                 found["parameters"][key] = value
             case _ if required and not found["parameters"] and word not in ("after", "for"):
                 found["parameters"][required[0]] = word
             case _:
-                raise InputError(f"{word!r} is not understood there", where=where, hint=FORM)
+                raise InputError(f"{word!r} is not allowed there", where=where, hint=FORM)
     return found
 
 

@@ -36,7 +36,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            text = f"No such option {error.option_name!r}. Options of the script stand behind `--`."
+            text = f"No such option {error.option_name!r}. Options of the script follow `--`."
             raise click.NoSuchOption(error.option_name, text, error.possibilities, error.ctx) from None
 
 
@@ -49,15 +49,15 @@ class Command(click.Command):
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s"
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s" --matrix ucx_timeout,ucx_retries
 
-    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it go along.
-    ARGs are the script's; options among them stand behind `--`. A step is a step() of an optimizer of torch.
+    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it are copied
+    along. ARGs are the script's; options among them follow `--`. A step is a call of step() of a torch optimizer.
 
-    Exit status: 0 the job completed on all ranks, with --matrix every run was carried out; 1 not, 2 wrong usage or
-    input, 3 this machine cannot run it.""",
+    Exit status: 0 the job completed on all ranks, with --matrix every run was executed; 1 not, 2 wrong usage or input,
+    3 this machine cannot run it.""",
 )
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", metavar="[ARG...]", nargs=-1)
-@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one a host; 4 without --on.")
+@click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one for each host; 4 without --on.")
 @click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
 @click.option(
     "--on",
@@ -73,8 +73,8 @@ class Command(click.Command):
     metavar="TEXT",
     multiple=True,
     shell_complete=completion_values.faults,
-    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. The step is one that "
-    "every rank has done, the time counts from the job's start.",
+    help="FAULT [WHERE] [KEY=VALUE...] [after step N|after TIME] [for TIME]; may be repeated. A step counts when "
+    "every rank has done it; a time counts from the job's start.",
 )
 @click.option(
     "--matrix",
@@ -97,11 +97,11 @@ class Command(click.Command):
     default="1h",
     show_default=True,
     callback=time_of,
-    help="A job that lasts longer, on the lab's clock, hangs.",
+    help="A job that lasts longer, on the lab's clock, is reported as hanging.",
 )
 @options.machine_options
 @options.jobs_option
-@json_option("Print one JSON object: that of `testbed run`, with `job` in each of its variants.")
+@json_option("Print the JSON object of `testbed run`, with `job` in each of its variants.")
 def train(
     script: Path,
     arguments: tuple[str, ...],
@@ -117,7 +117,7 @@ def train(
     as_json: bool,
 ) -> int:
     if not limit:
-        raise InputError("--limit is 0: no job ends at once")
+        raise InputError("--limit is 0: give a time longer than 0")
     with child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
@@ -201,17 +201,17 @@ def check_name(key: str, found: dict[str, list[str]]) -> None:
         hint = f"{did_you_mean(key, VARIABLES)}Settings: {', '.join(VARIABLES)}."
         raise InputError(f"--matrix: there is no setting {key!r}", hint=hint)
     if key in found:
-        raise InputError(f"--matrix: {key} is there twice")
+        raise InputError(f"--matrix: {key} is given twice")
 
 
 def check_value(key: str, value: str, there: Sequence[str]) -> None:
     if key == "ucx_timeout" and not (TIME.fullmatch(value) and float(TIME.fullmatch(value)[1])):  # type: ignore[index]
-        raise InputError(f"--matrix: ucx_timeout={value} is no time for UCX", hint="Such as 500us, 20ms, 1s.")
+        raise InputError(f"--matrix: ucx_timeout={value} is not a time for UCX", hint="Such as 500us, 20ms, 1s.")
     if key == "ucx_retries" and not re.fullmatch("[0-7]", value):
-        hint = "From 0 to 7; soft-RoCE takes 7 as for ever."
-        raise InputError(f"--matrix: ucx_retries={value} is no number of retries", hint=hint)
+        hint = "From 0 to 7; soft-RoCE retries for ever with 7."
+        raise InputError(f"--matrix: ucx_retries={value} is not a number of retries", hint=hint)
     if value in there:
-        raise InputError(f"--matrix: {key}={value} is there twice")
+        raise InputError(f"--matrix: {key}={value} is given twice")
 
 
 def variables(point: Mapping[str, str]) -> dict[str, str]:

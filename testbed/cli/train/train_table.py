@@ -17,12 +17,12 @@ from testbed.protocol import RANKS, REPORT, JobRow, RankRow, requests
 
 SLOW = 3.0
 """A step is slow that lasts longer than so many medians."""
-NO_STEPS = "No step is known: the script has no optimizer of torch, or came to no step()."
+NO_STEPS = "No step was recorded: the script has no torch optimizer, or never called step()."
 HINTS = {
     "environment variable": 'Ranks are started by mpirun: init_process_group("mpi") needs no MASTER_ADDR and no RANK.',
-    "NCCL": 'There is no GPU and no NCCL in the image: init_process_group("mpi").',
-    "CUDA": "There is no GPU: the device of a rank is the CPU.",
-    "ModuleNotFoundError": "Beside the script's own files there are PyTorch, mpi4py and NumPy in the image.",
+    "NCCL": 'The image has no GPU and no NCCL: use init_process_group("mpi").',
+    "CUDA": "The machine has no GPU: a rank's device is the CPU.",
+    "ModuleNotFoundError": "The image has PyTorch, mpi4py and NumPy; other modules must be beside the script.",
 }
 """Hints by words in the end of a job."""
 Jobs = Mapping[str, JobRow | None]
@@ -39,12 +39,12 @@ def job(console: Console, result: RunResult, done: Jobs, wall_s: float) -> None:
         for line in remarks(row):
             console.print(Text(plain(line)), soft_wrap=True)
     if failures := [text for text in variant.failures if not text.startswith("users saw fault")]:
-        summary.show_failures(console, "The run is not what was asked for:", replace(variant, failures=failures))
+        summary.show_failures(console, "The run is not as requested:", replace(variant, failures=failures))
         console.print()
     if variant.as_expected:
         verdict = ("completed", "bold green")
     else:
-        verdict = ("did not complete" if failed(variant, row) else "not what was asked for", "bold red")
+        verdict = ("did not complete" if failed(variant, row) else "not as requested", "bold red")
     ranks = f" on {summary.number(len(row['ranks']), 'rank')}" if row else ""
     facts = f" · {duration(row['job_s'] if row else variant.virtual_s)} · {duration(wall_s)} wall · seed {result.seed}"
     summary.end(console, result.scenario, (": ", verdict, ranks), facts, result.out / REPORT)
@@ -123,7 +123,7 @@ def matrix(console: Console, result: RunResult, done: Jobs, points: Sequence[Map
     console.print(table)
     for variant in result.variants:
         if not carried_out(variant, done[variant.name]):
-            summary.show_failures(console, f"{plain(variant.name)} is not what was asked for:", variant)
+            summary.show_failures(console, f"{plain(variant.name)} is not as requested:", variant)
     console.print()
     facts = f" · {duration(wall_s)} wall · seed {result.seed}"
     text = f": {survived} of {summary.number(len(points), 'run')} survived"

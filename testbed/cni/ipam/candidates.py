@@ -96,7 +96,7 @@ def _of_application(pod: Object, interface: str) -> Named | None:
     wanted = [one for one in settings.pools if one.interface == interface] if settings else []
     owners = list(pod.data["metadata"].get("ownerReferences") or ())
     if wanted and not owners:
-        raise InputError("a pool of a SpiderSubnet is for the pods of an application, and it has no owner")
+        raise InputError("a pool of a SpiderSubnet is for the pods of an application, and the pod has no owner")
     names = {
         one.family: [subnet.pool_name(one.family, owners[0]["kind"], pod.namespace, owners[0]["name"], interface)]
         for one in wanted
@@ -136,7 +136,7 @@ def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]
     if wanted is None:
         default = [name for name, pool in pools.items() if pool.default]
         if not default:
-            raise InputError("no pool is named for it, and the cluster has no default pool")
+            raise InputError("nothing names a pool for it, and the cluster has no default pool")
         wanted = Named(
             {family: [n for n in default if pools[n].family == family] for family in FAMILIES}, "the default"
         )
@@ -152,7 +152,7 @@ def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str
         return found
     known = ", ".join(pools) or "none"
     hint = f"{did_you_mean(name, pools)}Pools: {known}."
-    raise InputError(f"there is no pool {name}, which {wanted.source} names", hint=hint)
+    raise InputError(f"{wanted.source} names pool {name}, which does not exist", hint=hint)
 
 
 def _usable(asking: Asking, names: Sequence[str], family: int, pools: Mapping[str, IPPool]) -> list[str]:

@@ -55,7 +55,7 @@ def make(
     wanted = dict.fromkeys(address for part in ranges for address in _range(part, network, where))
     if not ranges:
         if network.num_addresses > LARGEST:
-            raise InputError(f"{network} has more than {LARGEST} addresses: say which in `ips`", where=where)
+            raise InputError(f"{network} has more than {LARGEST} addresses: list the ones to use in `ips`", where=where)
         wanted = dict.fromkeys(network.hosts())
     found = sorted(wanted.keys() - without, key=int)
     if not found:
@@ -100,7 +100,7 @@ def range_of(text: str) -> list[Address]:
     except ValueError as error:
         raise InputError(str(error)) from None
     if high.version != low.version or int(high) < int(low):
-        raise InputError(f"{text} ends before it begins")
+        raise InputError(f"{text}: the end is before the start")
     if int(high) - int(low) >= LARGEST:
         raise InputError(f"{text} has more than {LARGEST} addresses")
     return [type(low)(number) for number in range(int(low), int(high) + 1)]

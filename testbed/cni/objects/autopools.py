@@ -42,7 +42,7 @@ def pools(objects: Mapping[str, Object], held: Collection[Address]) -> Pools:
             chosen = sized(addresses_of(before) if before else [], free, held, size)
             taken.update(chosen)
             if len(chosen) < size:
-                notes.append(f"{application} wants {size} addresses; {source} has {len(chosen)} for it")
+                notes.append(f"{application} needs {size} addresses; {source} has {len(chosen)} for it")
             if chosen:
                 made = _made(name, source, application, settings, chosen)
                 found[str(made)] = made
@@ -81,8 +81,8 @@ def pods(application: Object) -> int:
         count = (application.data.get("status") or {}).get("desiredNumberScheduled")
         if count is None:
             raise InputError(
-                "a lab does not place the pods of a DaemonSet: say in `status.desiredNumberScheduled` how many it "
-                f"has, or a fixed {subnet.NUMBER}"
+                "a lab does not place the pods of a DaemonSet: set `status.desiredNumberScheduled` to their number, "
+                "or give a fixed {subnet.NUMBER}"
             )
         return int(count)
     return int(spec.get("replicas", 1))

@@ -44,7 +44,7 @@ def definitions(objects: Iterable[Object]) -> dict[str, Object]:
         one = definition(config, defaults[0] if defaults else None)
         if str(one) in found:
             other = f"{OWNER} {_owner(found[str(one)])}"
-            raise InputError(f"{config} is to make {one}, which {other} of its namespace makes: change {CR_NAME}")
+            raise InputError(f"{config} would create {one}, which {other} of its namespace creates: change {CR_NAME}")
         found[str(one)] = one
     return found
 

@@ -19,7 +19,7 @@ CONFIG = "config.json"
 """The key of a ConfigMap."""
 PREFIX = "spidernet.io"
 """The prefix of VF resources, with which Spiderpool installs sriov-network-operator."""
-NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; say"
+NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; select"
 _PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
 
 
@@ -37,7 +37,7 @@ class Offer:
 def _without(*keys: str, instead: str) -> BeforeValidator:
     def check(value: Any) -> Any:
         if isinstance(value, dict) and (found := [key for key in keys if value.get(key)]):
-            raise ValueError(f"{found[0]} {NO_IDS} which by {instead}")
+            raise ValueError(f"{found[0]} {NO_IDS} them by {instead}")
         return value
 
     return BeforeValidator(check)
@@ -145,7 +145,7 @@ def allocatable(status: Mapping[str, Any]) -> dict[str, Offer]:
 def amount(name: str, value: Any) -> int:
     if re.fullmatch(r"\d{1,9}", str(value)):
         return int(value)
-    raise InputError(f"{name}: {value!r} is no number of devices")
+    raise InputError(f"{name}: {value!r} is not a number of devices")
 
 
 def offers(

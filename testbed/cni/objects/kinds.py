@@ -45,7 +45,7 @@ Texts = Annotated[dict[str, str], BeforeValidator(texts)]
 
 def check_name(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(NAME, value):
-        raise ValueError(f'{describe(value)} is no name: lower-case letters, digits, "-" and "." are, 253 at most')
+        raise ValueError(f'{describe(value)} is not a name: use lower-case letters, digits, "-" and ".", 253 at most')
     return value
 
 

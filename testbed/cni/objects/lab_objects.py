@@ -118,6 +118,6 @@ def check_pools(there: Sequence[Object], applied: Sequence[Object]) -> None:
     for one in [*kept, *wanted.values()]:
         _, addresses = IPPool.model_validate(one.spec).made(one.name)
         if first := next((address for address in addresses if address in owners), None):
-            hint = "An address is in one pool; a range moves from one to another if one file has both."
+            hint = "An address belongs to one pool only; to move a range, put both pools in one file."
             raise InputError(f"{one}: {first} is in {owners[first]}, too", hint=hint)
         owners.update(dict.fromkeys(addresses, one))

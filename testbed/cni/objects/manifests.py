@@ -63,7 +63,7 @@ def load(file: Path) -> list[Object]:
         document for document in parse(content, str(file), "a file of objects") if document.value() is not None
     ]
     if not documents:
-        raise InputError("there is no object in it", where=str(file))
+        raise InputError("it contains no object", where=str(file))
     return [_read(document.value(), Problems(document)) for document in documents]
 
 
@@ -72,7 +72,7 @@ def make(value: Mapping[str, Any]) -> Object:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"an object holds what JSON can hold: {error}", where="an object") from None
+        raise InputError(f"an object may only hold JSON values: {error}", where="an object") from None
     return _read(value, Problems(None, "an object"))
 
 
@@ -101,7 +101,7 @@ def _read(value: Any, problems: Problems) -> Object:
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
     if kind.only not in ("", head.metadata.name):
-        problems.add(("metadata", "name"), f"there is one {head.kind} only, and it is called {kind.only}")
+        problems.add(("metadata", "name"), f"only one {head.kind} may exist, and its name must be {kind.only}")
     if not kind.spec:
         return
     spec = _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems)

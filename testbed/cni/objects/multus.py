@@ -69,7 +69,7 @@ class OnNic(Part):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if len(self.master) > 1 and not self.bond:
-            raise ValueError("master: with more than one interface, bond is missing")
+            raise ValueError("master: several interfaces need bond")
         if self.enableRdma and not self.rdmaResourceName:
             raise ValueError("enableRdma: rdmaResourceName is missing")
         return self
@@ -157,7 +157,7 @@ class MultusConfig(Part, Spec):
             raise ValueError(f"cniType is {self.cniType}, but spec.{own} is missing")
         of_types = ("macvlan", "ipvlan", "sriov", "ibsriov", "ipoib", "ovs", "customCNI")
         if others := [name for name in of_types if name != own and getattr(self, name) is not None]:
-            raise ValueError(f"cniType is {self.cniType}, but there is spec.{others[0]}, too: remove it")
+            raise ValueError(f"cniType is {self.cniType}, but spec.{others[0]} is present: remove it")
         return self
 
     @property
@@ -201,11 +201,11 @@ class MultusConfig(Part, Spec):
 
     def check_injection(self, *, rdma: bool) -> None:
         if not self.network:
-            raise InputError("cniType custom does not support that resources or networks are injected")
+            raise InputError("cniType custom does not support injected resources or networks")
         if rdma and not self.network.resource:
             raise InputError(f"spec.{self.cniType}.rdmaResourceName is missing: {INJECT_RDMA} needs it")
         if not any(names for _, names in self._pools_by_family()):
-            raise InputError(f"spec.{self.cniType}.ippools names no pool: injecting it into pods needs one")
+            raise InputError(f"spec.{self.cniType}.ippools names no pool: injection into pods needs one")
 
 
 def _chained(text: str, number: int) -> dict[str, Any]:

@@ -74,12 +74,12 @@ def settings(annotations: Mapping[str, str]) -> Settings | None:
     if not wanted:
         raise InputError("it names no subnet", where=f"annotation {key}")
     if len({entry.interface for entry in entries}) < len(entries):
-        raise InputError("an interface is there twice", where=f"annotation {key}")
+        raise InputError("an interface is given twice", where=f"annotation {key}")
     if len({one.subnet for one in wanted}) < len(wanted):
-        raise InputError("a subnet is there twice", where=f"annotation {key}")
+        raise InputError("a subnet is given twice", where=f"annotation {key}")
     number = annotations.get(NUMBER, REDUNDANT)
     if not re.fullmatch(r"\+?\d{1,5}", number):
-        raise InputError(f"{number!r} is neither a number such as '5' nor one such as '+1'", where=NUMBER)
+        raise InputError(f"{number!r} is not a number such as '5' or '+1'", where=NUMBER)
     reclaim = annotations.get(RECLAIM, "true").lower()
     if reclaim not in ("true", "false"):
         raise InputError(f"{reclaim!r} is neither 'true' nor 'false'", where=RECLAIM)

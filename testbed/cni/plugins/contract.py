@@ -54,9 +54,9 @@ class Call:
     def chained(self, plugin: str) -> dict[str, Any]:
         """Return the result of the previous plugins and the pod's namespace. Refusal if one is missing."""
         if not isinstance(result := self.config.get("prevResult"), dict):
-            raise Refusal(CONFIG, f"{plugin} has to be chained: there is no result of a plugin before it")
+            raise Refusal(CONFIG, f"{plugin} must be chained: it needs the result of a plugin before it")
         if not os.path.exists(self.namespace):
-            raise Refusal(NETNS, f"there is no network namespace {self.namespace}")
+            raise Refusal(NETNS, f"network namespace {self.namespace} does not exist")
         return result
 
     def valid(self) -> set[tuple[str, str]]:
@@ -65,7 +65,7 @@ class Call:
         try:
             return {(str(entry["containerID"]), str(entry["ifname"])) for entry in entries}
         except (TypeError, KeyError):
-            raise Refusal(CONFIG, "cni.dev/valid-attachments is no list of attachments") from None
+            raise Refusal(CONFIG, "cni.dev/valid-attachments is not a list of attachments") from None
 
 
 Plugin = Callable[[Call], Mapping[str, Any] | None]
@@ -89,7 +89,7 @@ def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tupl
         code = next((code for kind, code in CODES.items() if isinstance(error, kind)), OWN)
         message, details = str(error), error.hint
     except UnicodeEncodeError:
-        code, message, details = DECODE, "a string of the configuration is no Unicode: it holds half a character", ""
+        code, message, details = DECODE, "a string of the configuration is not Unicode: it holds half a character", ""
     except OSError as error:
         code, message, details = OWN, f"the kernel refused: {error.strerror}", ""
     return 1, error_object(code, message, details, version)
@@ -103,9 +103,9 @@ def read(stdin: bytes) -> dict[str, Any]:
     try:
         config = json.loads(stdin)
     except (ValueError, RecursionError) as error:
-        raise Refusal(DECODE, f"the configuration is no JSON: {error}") from None
+        raise Refusal(DECODE, f"the configuration is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise Refusal(DECODE, "the configuration is no JSON object")
+        raise Refusal(DECODE, "the configuration is not a JSON object")
     return config
 
 

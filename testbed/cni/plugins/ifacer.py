@@ -60,9 +60,9 @@ def configuration(config: Mapping[str, Any]) -> Configuration:
     """Return the checked configuration. Refusal with all errors in it."""
     settings = validated(Configuration, own(config))
     if settings.bond and len(settings.interfaces) < 2:
-        raise Refusal(CONFIG, "bond: interfaces names one only")
+        raise Refusal(CONFIG, "bond: interfaces must name more than one")
     if not settings.bond and len(settings.interfaces) > 1:
-        raise Refusal(CONFIG, "interfaces: with more than one, bond is missing")
+        raise Refusal(CONFIG, "interfaces: more than one need bond")
     return settings
 
 
@@ -77,7 +77,7 @@ def call(asked: Call) -> Mapping[str, Any] | None:
     if asked.command != "ADD":
         return None
     if "prevResult" in asked.config:
-        raise Refusal(CONFIG, "ifacer has to be the first in its list: there is a result of a plugin before it")
+        raise Refusal(CONFIG, "ifacer must be the first in its list: it received the result of a plugin before it")
     with _turn, Links() as kernel:
         add(kernel, settings)
     return versions.convert({}, asked.version)
@@ -105,7 +105,7 @@ def _bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
         index = _made_bond(kernel, bond, parents)
     else:
         if kind_of(link)[0] != "bond":
-            raise Refusal(OWN, f"the node has an interface {bond.name}, which is no bond")
+            raise Refusal(OWN, f"the node has an interface {bond.name}, which is not a bond")
     kernel.set_link(index, up=True)
     return index
 
@@ -132,9 +132,9 @@ def _made_bond(kernel: Links, bond: Bond, parents: list[int]) -> int:
 def _vlan(kernel: Links, name: str, parent: int, vlan: int) -> None:
     there = kernel.vlans_on(parent)
     if other := next((other for other, number in there.items() if number == vlan and other != name), None):
-        raise Refusal(OWN, f"VLAN {vlan} has the interface {other} already, so {name} cannot be made")
+        raise Refusal(OWN, f"VLAN {vlan} already has the interface {other}, so {name} cannot be created")
     if there.get(name, vlan) != vlan:
-        raise Refusal(OWN, f"the node has an interface {name}, which is of VLAN {there[name]}")
+        raise Refusal(OWN, f"the node has an interface {name} in VLAN {there[name]}")
     kernel.set_link(parent, up=True)
     index = kernel.index(name) if name in there else kernel.add_vlan(name, parent, vlan)
     kernel.set_link(index, up=True)

@@ -126,7 +126,7 @@ class Ippool:
             raise Refusal(OWN, f"the store has no address for {asked.interface} of {asked.container}")
         given = [ip_interface(entry["address"]).ip for entry in asked.config.get("prevResult", {}).get("ips", [])]
         if foreign := [str(address) for address in held if given and address not in given]:
-            raise Refusal(OWN, f"{asked.interface} has not {', '.join(foreign)}, which is the pod's in the store")
+            raise Refusal(OWN, f"{asked.interface} lacks {', '.join(foreign)}, which the store assigns to the pod")
 
     def _collect(self, asked: Call, store: Store, objects: Objects) -> None:
         valid = asked.valid()

@@ -64,12 +64,12 @@ def check_kind(interface: str) -> None:
         _, _, link = kernel.read(interface)
     found, data = kind_of(link)
     if found == "vlan":
-        message = f"{interface} is a VLAN device, on which the kernel makes no soft-RoCE device"
+        message = f"{interface} is a VLAN device; the kernel creates no soft-RoCE device on one"
         raise Refusal(OWN, message, "use macvlan with the node's VLAN device as its master")
     if found == "ipvlan":
         (mode,) = struct.unpack("=H", data[IFLA_IPVLAN_MODE])
         if mode != IPVLAN_L2:
-            raise Refusal(OWN, f"{interface} is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2")
+            raise Refusal(OWN, f"{interface} is an ipvlan in a layer-3 mode, which does not carry RoCE: use mode l2")
 
 
 def add(namespace: str, interface: str, device: str) -> None:

@@ -236,15 +236,15 @@ def stdin_of(
 def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result:
     """Return a plugin's result in the version of the conflist. A result without a version has that version."""
     if answer is None:
-        raise CniError(f"{what}: it ended well and gave no result", code=DECODE)
+        raise CniError(f"{what}: it succeeded without a result", code=DECODE)
     found = answer.get("cniVersion") or version
     if found not in versions.RESULTS:
-        wrong = f"its result is of version {found}, which is none of {', '.join(versions.RESULTS)}"
+        wrong = f"its result has version {found}; supported: {', '.join(versions.RESULTS)}"
         raise CniError(f"{what}: {wrong}", code=VERSION)
     try:
         return versions.convert(answer, version)
     except (AttributeError, TypeError, ValueError):
-        raise CniError(f"{what}: its result is not shaped as one", code=DECODE) from None
+        raise CniError(f"{what}: its result is malformed", code=DECODE) from None
 
 
 def search_path(own: Sequence[Path] = ()) -> list[Path]:

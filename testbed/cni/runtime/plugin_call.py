@@ -40,7 +40,7 @@ class Limit:
     def __str__(self) -> str:
         if time.monotonic() < self.until:
             return f"it was still running after {self.seconds:g} s and has been killed"
-        return f"it was still running when the {self.of_pod:g} s of the pod were over and has been killed"
+        return f"it was still running after the pod's limit of {self.of_pod:g} s and has been killed"
 
 
 OURS = Path(__file__).parents[1] / "bin"
@@ -223,7 +223,7 @@ def understand(status: int, output: bytes, what: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise NoAnswerError(f"{what}: its answer is no JSON object: {shown(output)}", code=DECODE)
+        raise NoAnswerError(f"{what}: its answer is not a JSON object: {shown(output)}", code=DECODE)
     return answer
 
 
@@ -236,7 +236,7 @@ def refusal(status: int, output: bytes, what: str) -> CniError:
         error = json.loads(output)
         code, message, details = int(error["code"]), str(error.get("msg", "")), str(error.get("details", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        wrong = f"it ended with {end} and what is no error object: {shown(output)}"
+        wrong = f"it ended with {end} and, instead of an error object: {shown(output)}"
         return NoAnswerError(f"{what}: {wrong}", code=DECODE)
     return CniError(f"{what}: {message}", code=code, details=details)
 

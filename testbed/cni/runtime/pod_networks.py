@@ -132,7 +132,7 @@ class PodNetworks:
             found.append(self._defined(pod, one, f"net{number}", devices))
         interfaces = [one.interface for one in found]
         if twice := [name for name in interfaces if interfaces.count(name) > 1]:
-            raise InputError(f"two of its networks are to be {twice[0]}")
+            raise InputError(f"two of its networks have the interface {twice[0]}")
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
@@ -142,7 +142,7 @@ class PodNetworks:
 
     def check(self, pod: Pod) -> Steps[None]:
         if pod not in self._attached:
-            raise InputError(f"pod {pod.name}: there is nothing to check: its ADD failed, or DEL has followed")
+            raise InputError(f"pod {pod.name}: nothing to check: its ADD failed, or DEL has followed")
         runtime = self.runtime(pod.host)
         for network, attachment in self._attached[pod]:
             yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))

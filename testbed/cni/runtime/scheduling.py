@@ -118,9 +118,9 @@ def made(host: Host, vf: str, nic: str) -> Steps[None]:
 
 def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[str, Held]) -> str:
     if offer is None:
-        return f"Nothing offers {resource}: that is a ConfigMap, a SriovNetworkNodePolicy or a Node's allocatable."
+        return f"Nothing offers {resource}: add a ConfigMap, a SriovNetworkNodePolicy or a Node's allocatable."
     holders = [f"{name} {held.amounts[resource]}" for name, held in others.items() if held.amounts.get(resource)]
-    return f"{host} has {offer.amount} of {resource}; held are: {', '.join(holders) or 'none'}."
+    return f"{host} has {offer.amount} of {resource}; holders: {', '.join(holders) or 'none'}."
 
 
 def asked(known: Object) -> dict[str, int]:

@@ -43,7 +43,7 @@ def interfaces(attachment: Attachment, result: Result) -> dict[str, str]:
         if entry.get("sandbox") == attachment.netns:
             name, mac = entry.get("name"), entry.get("mac", "")
             if not isinstance(name, str) or not isinstance(mac, str):
-                raise ValueError("the name and the MAC of an interface are strings")
+                raise ValueError("the name and the MAC of an interface must be strings")
             found[name] = mac.lower()
     return found
 
@@ -59,7 +59,7 @@ def addresses(attachment: Attachment, result: Result) -> list[Given]:
                 raise ValueError(f"ips names interface {number!r} of {len(there)}")
             name = str(there[number].get("name"))
             if there[number].get("sandbox") != attachment.netns:
-                raise ValueError(f"ips names interface {name}, which is not the pod's")
+                raise ValueError(f"ips names interface {name}, which is not in the pod")
         address = ip_interface(str(entry.get("address")))
         found.append(Given(name, address, ip_address(str(gateway)) if gateway else None))
     return found
@@ -87,7 +87,7 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
         for entry in result["interfaces"]:
             if entry.get("sandbox") == attachment.netns and (name := entry["name"]) not in indices:
                 kind = conflist.types[_first(results, "interfaces", entry)]
-                return Problem(CONFIG, kind, f"its result has an interface {name}, and the pod has none of this name")
+                return Problem(CONFIG, kind, f"its result has an interface {name}, which the pod does not have")
         for one, callers in zip(given, origins, strict=True):
             if wrong := _problem_in_pod(kernel, indices.get(one.interface, 0), one, callers):
                 return wrong
@@ -98,7 +98,7 @@ def not_of_a_host(address: IPInterface) -> str:
     """Return the reason why no host can have an address, or an empty string."""
     subnet, ip = address.network, address.ip
     if ip.is_multicast or ip.is_unspecified:
-        return "which is no unicast address"
+        return "which is not a unicast address"
     if subnet.prefixlen >= (POINT_TO_POINT if ip.version == 4 else POINT_TO_POINT6):
         return ""
     if ip == subnet.network_address:
@@ -114,7 +114,7 @@ def _problem_in_pod(kernel: PolicyRouting, index: int, given: Given, callers: Se
     there = [address for at, address in kernel.addresses() if at == index and address.version == family]
     if given.address not in there:
         instead = ", ".join(str(address) for address in there if not address.is_link_local) or "none"
-        wrong = f"its result has {given.address} on {given.interface}, where the kernel has {instead}"
+        wrong = f"its result has {given.address} on {given.interface}, but the kernel has {instead}"
         return Problem(CONFIG, callers[0], wrong)
     if given.gateway and not _is_on_link(kernel, index, given.address.network, given.gateway):
         wrong = f"it gave {given.address} with the gateway {given.gateway}, which is not in {given.address.network}"

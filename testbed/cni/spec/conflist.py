@@ -82,7 +82,7 @@ def called_by(plugin: Mapping[str, Any]) -> list[str]:
 def check_name(name: Any) -> Any:
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         raise ValueError(
-            f'must be letters, digits, "_", "." and "-", beginning with a letter or digit and 128 at most, '
+            'must be letters, digits, "_", "." and "-", 128 at most, beginning with a letter or digit, '
             f"not {describe(name)}"
         )
     return name
@@ -92,7 +92,7 @@ def check_type(name: Any) -> Any:
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or not name.isprintable():
         raise ValueError(f"must be the name of a plugin's file, not {describe(name)}")
     if len(name.encode()) > LONGEST_TYPE:
-        raise ValueError(f"is longer than a file's name can be: {describe(name)}")
+        raise ValueError(f"is too long for a file name: {describe(name)}")
     return name
 
 
@@ -179,7 +179,7 @@ def make(value: Mapping[str, Any]) -> Conflist:
     try:
         data = json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"a conflist holds what JSON can hold: {error}", where="a conflist") from None
+        raise InputError(f"a conflist may only hold JSON values: {error}", where="a conflist") from None
     source = f"conflist {value.get('name', 'without a name')}"
     return _read(JsonDocument(data, source, "conflist").value, data, Problems(None, source))
 
@@ -200,7 +200,7 @@ def definition(config: str, name: str, source: str) -> Conflist:
 
 def _read(value: Any, data: bytes, problems: Problems, more: Sequence[Mapping[str, Any]] = ()) -> Conflist:
     if not isinstance(value, dict):
-        problems.add((), "a conflist is a JSON object")
+        problems.add((), "a conflist must be a JSON object")
         problems.stop()
     above: text.Path = ()
     if "plugins" not in value and "type" in value:

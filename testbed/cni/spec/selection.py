@@ -37,7 +37,7 @@ class Selected:
 
 def check_mac(text: str) -> str:
     if text and not _MAC.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is no MAC address")
+        raise ValueError(f"{quoted(text)} is not a MAC address")
     return text.lower()
 
 
@@ -45,7 +45,7 @@ def check_address(text: str) -> str:
     try:
         ip_interface(text)
     except ValueError:
-        raise ValueError(f"{quoted(text)} is no address") from None
+        raise ValueError(f"{quoted(text)} is not an IP address") from None
     return text
 
 
@@ -67,12 +67,12 @@ class _Element(BaseModel):
 
 _ELEMENTS = TypeAdapter(Annotated[list[_Element], Field(min_length=1)])
 NOT_SUPPORTED = {
-    "default-route": "the default route is that of the first network whose plugins set one",
+    "default-route": "the first network whose plugins set a default route has it",
     "cni-args": "put it in the definition's `config`",
     "infiniband-guid": "the lab's NICs are Ethernet",
     "bandwidth": "put it in the definition's `config`",
-    "portMappings": "no plugin of the lab takes it",
-    "ipam-claim-reference": "there are no IPAM claims",
+    "portMappings": "no plugin of the lab supports it",
+    "ipam-claim-reference": "the lab has no IPAM claims",
 }
 
 
@@ -89,7 +89,7 @@ def default(annotations: Mapping[str, str], namespace: str) -> Selected | None:
         return None
     found = _parsed(text, namespace, DEFAULT_NETWORK)
     if len(found) > 1:
-        raise InputError(f"{DEFAULT_NETWORK} names several networks; one is the default")
+        raise InputError(f"{DEFAULT_NETWORK} names several networks: name one")
     return found[0]
 
 
@@ -101,7 +101,7 @@ def _parsed(text: str, namespace: str, where: str) -> list[Selected]:
         match = _SHORT.fullmatch(part.strip())
         if not match:
             hint = "A network is `name`, `namespace/name` or `namespace/name@interface`; or write a JSON list."
-            raise InputError(f"{quoted(part.strip())} is no network", where=where, hint=hint)
+            raise InputError(f"{quoted(part.strip())} is not a network", where=where, hint=hint)
         found.append(Selected(match["name"], match["namespace"] or namespace, match["interface"] or ""))
     return found
 

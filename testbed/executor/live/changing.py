@@ -44,10 +44,10 @@ def recover(request: live.FaultRecover, call: Call) -> FaultRow:
     found = [row for row in rows if request.fault in (str(row["number"]), row["fault"])]
     there = ", ".join(f"{row['number']} ({row['fault']})" for row in rows) or "none"
     if not found:
-        raise InputError(f"no fault {request.fault} is in the lab", hint=f"There are: {there}.")
+        raise InputError(f"the lab has no active fault {request.fault}", hint=f"There are: {there}.")
     if len(found) > 1:
         raise InputError(
-            f"{request.fault} is in the lab {len(found)} times: name its number", hint=f"There are: {there}."
+            f"the lab has {len(found)} active faults {request.fault}: give a number", hint=f"There are: {there}."
         )
     call.lab.injections[found[0]["number"] - 1].recover()
     return found[0]
@@ -91,7 +91,7 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
     if not isinstance(pod, Pod):
         pods = [node.name for node in call.lab.nodes.values() if isinstance(node, Pod)]
         hint = f"{did_you_mean(request.pod, pods)}Pods: {', '.join(pods) or 'none'}."
-        raise InputError(f"{request.pod} is no pod", hint=hint)
+        raise InputError(f"{request.pod} is not a pod", hint=hint)
     pod.delete()
 
 
@@ -103,7 +103,7 @@ def announce(request: live.Announce, call: Call) -> None:
         try:
             ip = ip_address(request.ip)
         except ValueError:
-            raise InputError(f"{request.ip!r} is no address") from None
+            raise InputError(f"{request.ip!r} is not an IP address") from None
         interface.announce(ip=ip)
 
 
@@ -112,11 +112,11 @@ def nic(call: Call, name: str) -> HostInterface:
     if ":" in name:
         found = interface_of(call.lab, name)
         if not isinstance(found, HostInterface):
-            raise InputError(f"{name} is no interface of a host")
+            raise InputError(f"{name} is not an interface of a host")
         return found
     node = call.lab[name]
     if not isinstance(node, Host):
-        raise InputError(f"{name} is no host")
+        raise InputError(f"{name} is not a host")
     ends = [end for end in node.interfaces.values() if end.rdma] or [*node.interfaces.values()]
     if not ends:
         raise InputError(f"{name} has no interface")
@@ -140,7 +140,7 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
             data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
             near.node.context.emit(data, near.node.name, text)
             if done.ok and there.load(0, request.size) != here.load(0, request.size):
-                text += ", and the bytes did not arrive"
+                text += ", but the bytes did not arrive"
             return {"status": done.status, "elapsed_s": done.elapsed_s, "text": text}
     except ConnectError as error:
         text = f"no connection to {far.node}: {error.error}"
@@ -170,5 +170,5 @@ class Waiting:
 
 def advance(request: live.Advance, call: Call) -> Waiting:
     if not call.server.wire.virtual:
-        raise InputError("this lab has the real clock, which moves by itself", hint="testbed up --clock virtual …")
+        raise InputError("this lab is on the real clock: time passes by itself", hint="testbed up --clock virtual …")
     return Waiting(call, request.seconds)

@@ -32,7 +32,7 @@ def run(request: Live, context: Context) -> None:
     """Build the lab and serve it. Report that it is up. The last request of its life is answered when it is down, and
     its files are in the job's directory."""
     if context.wire is None:
-        raise InputError("a lab that lives needs a micro-VM")
+        raise InputError("a live lab needs a micro-VM")
     directory = context.files
     listeners: list[Callable[[Event], None]] = [lambda event: context.emit({"event": event})]
 

@@ -55,10 +55,10 @@ def run_topo(script: str, topos: Any, arguments: list[str]) -> None:
     """Run a script as `mn --custom SCRIPT` does, with its only topology or that of `--topo`; hosts have RoCE."""
     name = Path(script).name
     if not topos:
-        refuse(f"{name} makes no network: it calls no Mininet(…), and has no `topos`")
+        refuse(f"{name} creates no network: it must call Mininet(…) or define `topos`")
     if not any(one.startswith("--topo") for one in arguments):
         if len(topos) > 1:
-            refuse(f"{name} has several topologies: testbed mn {name} --topo NAME, which is {' or '.join(topos)}")
+            refuse(f"{name} has several topologies; name {' or '.join(topos)}: testbed mn {name} --topo NAME")
         arguments = ["--topo", *topos, *arguments]
     with tempfile.NamedTemporaryFile("w", suffix=".py") as custom:
         custom.write(CUSTOM)

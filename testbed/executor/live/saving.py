@@ -35,7 +35,7 @@ def text(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
     if faults or "faults" in document:
         document["faults"] = faults
     pods = [node for node in lab.nodes.values() if isinstance(node, Pod)]
-    left_out = "".join(f"# pod {pod} on {pod.host}: a file has no pods\n" for pod in pods)
+    left_out = "".join(f"# pod {pod} on {pod.host}: a topology file cannot have pods\n" for pod in pods)
     return left_out + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 

@@ -277,7 +277,7 @@ class Server:
             else:
                 call.channel.respond(response)
         except Interrupted:
-            call.fail(TestbedError("the lab was taken down meanwhile"))
+            call.fail(TestbedError("the lab was taken down in the meantime"))
         except TestbedError as error:
             call.fail(error)
         except Exception:

@@ -28,8 +28,8 @@ MOST_LINKS = 40
 def client() -> APIClient:
     """Return the client. UnsupportedError where this machine has no Docker, or none that is testbed's."""
     if not daemon.SOCKET.exists() or not daemon.LOG.exists():
-        hint = "Machines of `testbed run` and `testbed up` have it where a topology has nodes with an image."
-        raise UnsupportedError("this machine has no Docker, so nodes cannot be containers", hint=hint)
+        hint = "`testbed run` and `testbed up` start machines with Docker if the topology has nodes with an image."
+        raise UnsupportedError("this machine has no Docker, so its nodes cannot be containers", hint=hint)
     import docker
 
     return docker.APIClient(base_url=f"unix://{daemon.SOCKET}", version=daemon.VERSION, timeout=ANSWER_S)

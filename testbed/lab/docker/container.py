@@ -91,21 +91,21 @@ class DockerContainer:
         for bind in self.plan.binds:
             source = self._node.context.files / bind.source
             if not source.exists():
-                missing = f"bind {bind.source}:{bind.target}: there is no such file beside the topology file"
-                raise InputError(f"{self._node.name}: {missing}", hint="Hidden files do not travel to a lab.")
+                missing = f"bind {bind.source}:{bind.target}: the file does not exist beside the topology file"
+                raise InputError(f"{self._node.name}: {missing}", hint="Hidden files are not copied to a lab.")
             binds.append(f"{source}:{bind.target}:{'ro' if bind.read_only else 'rw'}")
         return binds
 
     def _require_running(self) -> None:
         """Raise TestbedError with the end of its output when its container has ended."""
-        with docker.explained(f"{self._node.name}: its container cannot be asked"):
+        with docker.explained(f"{self._node.name}: Docker cannot report the state of its container"):
             state = docker.client().inspect_container(self._id)["State"]
             if state["Running"]:
                 return
             wrote = docker.client().logs(self._id, tail=5).decode(errors="replace").strip()
         text = f"{self._node.name}: its container has ended with status {state['ExitCode']}"
-        hint = "A node's programs run in its container: give it a cmd that stays, such as sleep infinity."
-        raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text}, and wrote nothing", hint=hint)
+        hint = "A node's programs run in its container: give it a cmd that does not end, such as sleep infinity."
+        raise TestbedError(f"{text}:\n{wrote}" if wrote else f"{text} without output", hint=hint)
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
         """Return runc's command to start programs like `docker exec` does. runc passes on signals and status."""
@@ -120,7 +120,7 @@ class DockerContainer:
         return ["runc", "--root", docker.RUNTIME_STATE, "exec", *(["--tty"] if terminal else []), self._id]
 
     def _without(self, what: str) -> InputError:
-        hint = "Programs that the image has can be run by their names; an image with a shell has more."
+        hint = "Run programs of the image by their names, or use an image with a shell."
         return InputError(f"{self._node.name}: its image {self.plan.image} has {what}", hint=hint)
 
     def shell(self) -> str:

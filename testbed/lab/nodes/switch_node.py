@@ -117,7 +117,7 @@ class Switch(Node[Interface]):
         plan = self.planned
         routed = [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
         if not routed:
-            raise InputError(f"{self.name} routes nothing: it has no SVI with an address and no routed port")
+            raise InputError(f"{self.name} does not route: it has no SVI with an address and no routed port")
         networks = [(address.network, svi.name) for svi in plan.svis for address in svi.addresses]
         lines = []
         for source, target, port in flows:

@@ -75,15 +75,15 @@ def import_(source: Path, key: Path | None = None) -> Image:
         signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
         if key and not any(verify(config, found, key) for found in signatures):
             raise InputError(
-                f"this image {'is signed by somebody else' if signatures else 'is not signed'}",
+                f"this image {'is signed with another key' if signatures else 'is not signed'}",
                 where=str(source),
-                hint=f"{key} is the key that should have signed it. Ask its owner where images come from.",
+                hint=f"Expected: a signature of the owner of {key}. Ask the owner for a signed image.",
             )
         cache.require_space(parent, size(source), "importing the image")
         with cache.locked(parent), cache.making(place()) as work:
             image = _unpack(archive, archive.parse_contents(manifest.config.file, config, Config), work)
             if image.manifest["inputs"] != inputs_key():
-                hint = "Export one from the same checkout, or build one with `testbed image build`."
+                hint = "Export an image from the same checkout, or build one with `testbed image build`."
                 raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
     return replace(image, path=place())
 
@@ -106,14 +106,14 @@ def _unpack(archive: Archive, config: Config, work: Path) -> Image:
             _copy(archive, sha256, work / name)
             image.file(name)
     except (KeyError, TypeError, ValueError, UnsupportedError) as error:
-        raise archive.damaged(f"its description is not as it should be: {error}") from error
+        raise archive.damaged(f"its description is invalid: {error}") from error
     for key, manifest in config.layers.items():
         path = work / "layers" / key
         path.mkdir(parents=True)
         (path / "manifest.json").write_text(json.dumps(manifest))
         _copy(archive, str(manifest.get("digest")), path / LAYER)
         if not Layer.load(path, image):
-            raise archive.damaged(f"its layer {key} is not whole")
+            raise archive.damaged(f"its layer {key} is incomplete")
     return image
 
 
@@ -149,7 +149,7 @@ def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         hint = "Run: sudo apt-get install openssl"
-        raise UnsupportedError("signatures need openssl, which is not here", hint=hint) from None
+        raise UnsupportedError("signatures need openssl, which is not installed", hint=hint) from None
 
 
 def _hint(done: subprocess.CompletedProcess[str]) -> str:

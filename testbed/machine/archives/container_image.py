@@ -24,8 +24,8 @@ from testbed.machine.archives import reader
 from testbed.machine.archives.oci import INDEX, Descriptor, Digest, Index, Manifest, Platform
 from testbed.machine.archives.reader import CHUNK, Archive
 
-AGAIN = "Write it again, such as with `docker save IMAGE -o FILE`."
-ONE = "An archive has one image here: save each to a file of its own."
+AGAIN = "Write it again, for example with `docker save IMAGE -o FILE`."
+ONE = "Save each image to its own file."
 SAVED = "manifest.json"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PLATFORM = Platform(os="linux", architecture="amd64")
@@ -80,7 +80,7 @@ def find(archive: Archive) -> ContainerImage:
         return _saved(archive)
     if archive.has(INDEX):
         return _laid_out(archive)
-    text = f"this is no archive of a container image: it has neither {SAVED} nor {INDEX}"
+    text = f"this is not an archive of a container image: it has neither {SAVED} nor {INDEX}"
     raise InputError(text, where=archive.where, hint=AGAIN)
 
 
@@ -126,7 +126,7 @@ def _described(archive: Archive, name: str, config: str, layers: Sequence[str]) 
         raise InputError(f"the image is for {described}, not for {PLATFORM}", where=archive.where)
     diff_ids = [digest.removeprefix("sha256:") for digest in described.rootfs.diff_ids]
     if len(layers) != len(diff_ids):
-        raise archive.damaged(f"it lists {len(layers)} layers, and its configuration {len(diff_ids)}")
+        raise archive.damaged(f"it lists {len(layers)} layers, but its configuration lists {len(diff_ids)}")
     return ContainerImage(name, hashlib.sha256(data).hexdigest(), data, layers, diff_ids)
 
 

@@ -89,7 +89,7 @@ class Archive:
             raise self.changed(name)
 
     def changed(self, name: str) -> InputError:
-        return self.damaged(f"the contents of {name} are not those of its digest")
+        return self.damaged(f"the contents of {name} do not match its digest")
 
     def read(self, name: str) -> bytes:
         with self.checked(name) as file:
@@ -106,7 +106,7 @@ class Archive:
         try:
             return model.model_validate_json(data)
         except ValidationError as error:
-            raise self.damaged(f"{name} is not as it should be: {first_problem(error)}") from None
+            raise self.damaged(f"{name} is invalid: {first_problem(error)}") from None
 
 
 class _Hashed(io.RawIOBase):
@@ -141,7 +141,7 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
             yield Archive(TarStore(tar), str(path), hint)
     except (tarfile.TarError, EOFError, zlib.error) as error:
         why = str(error).partition(":\n")[0]  # a line for each kind of compression follows
-        text = f"the image is damaged: the tar ends too early or is none: {why}"
+        text = f"the image is damaged: the file is cut off or is not a tar: {why}"
         raise InputError(text, where=str(path), hint=hint) from None
 
 

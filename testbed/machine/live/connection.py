@@ -70,13 +70,13 @@ class Connection:
     def _gone(self) -> TestbedError:
         if self._begins():
             log = self.lab.directory / labs.LOG
-            return TestbedError(f"lab {self.lab.name} does not begin to listen", where=str(log))
+            return TestbedError(f"lab {self.lab.name} does not answer", where=str(log))
         now = labs.read(self.lab.name)
         if now and now.state == "dead":
-            hint = f"`testbed down {now.name}` removes what is left."
+            hint = f"`testbed down {now.name}` removes its remains."
             return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
         if now and now.state == "up":
-            return TestbedError(f"lab {now.name} cut this command off", hint="It took nothing of what came.")
+            return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
         return EndedError(f"lab {self.lab.name} has ended")
 
     def keeper(self) -> int:

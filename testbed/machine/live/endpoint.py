@@ -27,7 +27,7 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         raise InputError(
             f"metrics cannot be served at {LOOPBACK}:{port}: {os.strerror(error.errno or 0)}",
-            hint="Choose another port; --metrics 0 takes one that is free.",
+            hint="Choose another port; --metrics 0 takes a free one.",
         ) from None
 
 

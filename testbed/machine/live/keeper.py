@@ -154,7 +154,7 @@ class Keeper:
         await self._awaited.wait()
         found = image.find()
         if found is None:
-            raise MachineError("the image has gone")
+            raise MachineError("the image was removed")
         found = await containers.equip(found, self.order.packages, self.order.images, self.log)
         ticks = asyncio.ensure_future(self._tick())
         try:
@@ -256,7 +256,7 @@ class Keeper:
             if self._clients:
                 self._last = time.monotonic()
             if self.order.idle_s is not None and time.monotonic() - self._last > self.order.idle_s:
-                self.log(f"nobody used the lab for {self.order.idle_s:g} s")
+                self.log(f"no command used the lab for {self.order.idle_s:g} s")
                 self._end()
                 return
 
@@ -354,8 +354,8 @@ class Keeper:
         stop = Stop.of(to) if to else None
         touched = self.life.state is STOPPED and self.loop and self.loop.touched
         if touched and not discard and stop and stop.t is not None:
-            hint = "Stop at a step, or forget what was done with --discard."
-            raise InputError("after something was done by hand a run does not stop at a time", hint=hint)
+            hint = "Stop at a step, or drop the changes with --discard."
+            raise InputError("a run that was changed by hand cannot stop at a time", hint=hint)
         self._apply(Input.CONTINUE)
         self._clients.fail_requests(messages.failure(TestbedError(f"{self.lab.name} goes on")))
         self._clients.starters.append((client, number))

@@ -28,7 +28,7 @@ PEER = struct.Struct("3i")
 """Process, user and group at the other end of a socket: struct ucred."""
 KILLED = "its keeper was killed"
 DAMAGED = "its record is damaged"
-ELSEWHERE = "Set XDG_STATE_HOME to a directory of yours."
+ELSEWHERE = "Set XDG_STATE_HOME to one of your own directories."
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def root() -> Path:
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
         if path.stat().st_uid != os.geteuid():
-            raise UnsupportedError("this directory is another user's", where=str(path), hint=ELSEWHERE)
+            raise UnsupportedError("this directory belongs to another user", where=str(path), hint=ELSEWHERE)
     return path
 
 
@@ -92,7 +92,7 @@ def writable(path: Path) -> Iterator[None]:
         if error.errno in DISK_FULL:
             raise
         where = str(error.filename or path)
-        raise UnsupportedError(f"labs have no place there: {error.strerror}", where=where, hint=ELSEWHERE) from None
+        raise UnsupportedError(f"labs cannot use it: {error.strerror}", where=where, hint=ELSEWHERE) from None
 
 
 @contextlib.contextmanager
@@ -166,15 +166,17 @@ def every() -> list[Lab]:
 def named(name: str) -> Lab:
     """Return the lab of that name, or the only one for no name. InputError, with the existing labs, if unclear."""
     labs = every()
-    there = f"There are: {', '.join(lab.name for lab in labs)}." if labs else "None is up: `testbed up FILE` makes one."
+    there = (
+        f"There are: {', '.join(lab.name for lab in labs)}." if labs else "None is up: `testbed up FILE` starts one."
+    )
     if name:
         found = next((lab for lab in labs if lab.name == name), None)
         if found is None:
             hint = f"{did_you_mean(name, [lab.name for lab in labs])}{there}"
-            raise InputError(f"there is no lab {name}", hint=hint)
+            raise InputError(f"lab {name} does not exist", hint=hint)
         return found
     if len(labs) != 1:
-        what = "there are several labs" if labs else "there is no lab"
+        what = "several labs are up" if labs else "no lab is up"
         raise InputError(what, hint=f"Name one with --lab. {there}" if labs else there)
     return labs[0]
 
@@ -183,9 +185,7 @@ def living(name: str) -> Lab:
     """Return the lab of that name, as `named` does, if it lives."""
     lab = named(name)
     if not lab.alive():
-        raise TestbedError(
-            f"lab {lab.name} is dead: {lab.why}", hint=f"`testbed down {lab.name}` removes what is left."
-        )
+        raise TestbedError(f"lab {lab.name} is dead: {lab.why}", hint=f"`testbed down {lab.name}` removes its remains.")
     return lab
 
 

@@ -48,7 +48,7 @@ class Input(Enum):
 
 STARTING, UP, STOPPED, RUNNING, ENDING, OVER, DISCARDED, DEAD = State
 STAY = None
-BUILDS, RUNS = "is still being made", "runs, and takes requests where it is stopped"
+BUILDS, RUNS = "is still starting", "is running, and accepts requests only while it is stopped"
 GOES, NO_RUN = "is not stopped", "is no run that goes on"
 ENDS, ENDED, DIED = "is being taken down", "has ended", "is dead"
 
@@ -79,7 +79,7 @@ class Lifecycle:
             self.state = found
             return found
         if found == GOES:
-            raise InputError(f"{self._name} {GOES}", hint="`testbed continue` is for a run that is.")
+            raise InputError(f"{self._name} {GOES}", hint="`testbed continue` is for a stopped run.")
         if found:
             raise TestbedError(f"lab {self._name} {found}")
         return None

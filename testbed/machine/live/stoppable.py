@@ -70,7 +70,7 @@ class StoppableMachine(VirtualMachine):
         saved = Saved.read(Path(self._order.step)) if self._order.step else None
         if saved and saved.snapshot != source.key:
             raise InputError(
-                "the step was kept by another version of testbed, of its image or of QEMU",
+                "another version of testbed, its image or QEMU kept the step",
                 where=str(self._order.step),
                 hint="Run the variant again with --keep-steps: the same seed gives the same run.",
             )

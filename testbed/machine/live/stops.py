@@ -41,9 +41,9 @@ class Stop:
         if found := SECONDS.fullmatch(text):
             return cls(text, round(float(found[1]) * 1e9))
         if text.startswith("T="):
-            raise InputError(f"{text!r} is no time", hint="Such as T=12.5s, in virtual seconds.")
+            raise InputError(f"{text!r} is not a time", hint="Such as T=12.5s, in virtual seconds.")
         if not text.strip():
-            raise InputError("a stop is a step, `fault`, `first-failure` or T=SECONDS")
+            raise InputError("--stop-at must be a step, `fault`, `first-failure` or T=SECONDS")
         return cls(text)
 
     @property

@@ -116,8 +116,8 @@ class Attempts:
         self._log("run it as it was")
         first = await self._run(given, left_out)
         if first is None or first.as_expected:
-            hint = "Name the variant, the settings and the seed with which it fails."
-            raise InputError(f"variant {self._variant} is as expected: there is nothing to shrink", hint=hint)
+            hint = "Give the variant, the settings and the seed with which it fails."
+            raise InputError(f"variant {self._variant} is as expected: nothing to shrink", hint=hint)
         self._failure = signature(first.variants[0])
         await self._learn_faults(given)
         before: list[Part] = [*given, *self._faults]
@@ -167,7 +167,7 @@ class Attempts:
             same = result is not None and self._same(result.variants[0])
             self._done[key] = Attempt(parts, result, same)
             words = ", ".join(map(str, parts)) or "nothing set, no fault"
-            self._log(f"{'the same failure' if same else 'not the same'} with {words}")
+            self._log(f"{'the same failure' if same else 'another outcome'} with {words}")
         return self._done[key].same
 
     async def _nearer(self, part: Setting, others: Sequence[Part]) -> Setting:

@@ -76,8 +76,8 @@ async def connected(
         with child_processes.scratch(parent, SCRATCH) as scratch:
             yield Cluster(client, work, image, scratch, log)
     except GONE as error:
-        hint = "Run the same command when it is back: it goes on from there."
-        raise UnsupportedError(f"the Dask cluster at {engine} went away", hint=hint) from error
+        hint = "When it is back, run the same command: it runs the rest."
+        raise UnsupportedError(f"the Dask cluster at {engine} disappeared", hint=hint) from error
     finally:
         await client.close()
 
@@ -104,8 +104,8 @@ class Cluster:
         first = next(iter(found.values()))
         for address, other in found.items():
             if other != first:
-                text = f"the workers are not the same: QEMU is {first.qemu} and {other.qemu}"
-                raise InputError(text, where=address, hint="Install one version of QEMU on all of them.")
+                text = f"the workers have different versions of QEMU: {first.qemu} and {other.qemu}"
+                raise InputError(text, where=address, hint="Install the same version of QEMU on all workers.")
         return first
 
     async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
@@ -145,8 +145,8 @@ class Cluster:
         try:
             address, answer = await future
         except KilledWorker as error:
-            hint = "It may need more memory than a worker may use: a run takes up to 1 GB."
-            text = f"{point.label} with seed {point.seed}: each worker that ran it died"
+            hint = "A run needs up to 1 GB: workers may not have enough memory."
+            text = f"{point.label} with seed {point.seed}: every worker that ran it died"
             raise TestbedError(text, hint=hint) from error
         except RuntimeError as error:
             raise TestbedError(str(error)) from error
@@ -219,7 +219,7 @@ class Cluster:
             found = await self._client.run(function, *arguments, workers=[address])
         except OSError as error:
             if error.errno in DISK_FULL:
-                text = "the disk of the worker is full: it gets the image and testbed's code"
+                text = "the worker's disk is full: it needs space for the image and testbed's code"
                 raise UnsupportedError(text, where=address, hint=cache.LARGER_DISK) from error
             raise
         except (RuntimeError, ValueError) as error:

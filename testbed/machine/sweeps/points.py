@@ -74,10 +74,10 @@ def seeds(text: str) -> list[int]:
     for part in (part.strip() for part in text.split(",")):
         match = RANGE.fullmatch(part)
         if match is None:
-            raise InputError(f"--seeds: {part!r} is neither a seed nor a range", hint="For example --seeds 0..99,200.")
+            raise InputError(f"--seeds: {part!r} is not a seed or a range", hint="For example --seeds 0..99,200.")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise InputError(f"--seeds: {part} ends before it begins", hint=f"Write {last}..{first}.")
+            raise InputError(f"--seeds: {part}: the end is before the start", hint=f"Write {last}..{first}.")
         if last > LARGEST_SEED:
             raise InputError(f"--seeds: {last} is too large", hint=f"The largest seed is {LARGEST_SEED}.")
         if last - first >= MOST:
@@ -87,7 +87,7 @@ def seeds(text: str) -> list[int]:
 
 
 def too_many(count: int) -> InputError:
-    return InputError(f"a sweep of {count} runs is too large: it may have {MOST}", hint="Name fewer --seeds.")
+    return InputError(f"a sweep of {count} runs is too large: at most {MOST}", hint="Name fewer --seeds.")
 
 
 SCRATCH = ".sweep-"

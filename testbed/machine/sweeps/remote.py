@@ -54,7 +54,7 @@ def _finish(part: Path, path: Path, digest: str) -> None:
     try:
         with part.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                raise ValueError(f"{path.name} was damaged on its way")
+                raise ValueError(f"{path.name} was damaged during the transfer")
         if not zipfile.is_zipfile(part):
             part.rename(path)
         elif not path.exists():

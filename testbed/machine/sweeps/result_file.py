@@ -24,7 +24,7 @@ APPLICATION = 0x54425357
 """`TBSW` in the file's header, where SQLite keeps the application's ID."""
 SCHEMA = Path(__file__).with_suffix(".sql")
 INSERT = f"INSERT INTO runs VALUES ({', '.join('?' * 16)})"  # noqa: S608
-ANOTHER = "Name another file with --results, or remove this one to begin anew."
+ANOTHER = "Name another file with --results, or remove this one to start again."
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,18 @@ class Results:
                 self._database.execute("INSERT INTO sweep VALUES (?, ?)", (scenario, made_from))
             return
         if self._database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-            raise InputError("is no result file of a sweep", where=str(self.path), hint="Name another with --results.")
+            raise InputError("is not a sweep's result file", where=str(self.path), hint="Name another with --results.")
         other, then = self._database.execute("SELECT scenario, made_from FROM sweep").fetchone()
         if other != scenario:
-            raise InputError(f"has runs of the scenario {other}", where=str(self.path), hint=ANOTHER)
+            raise InputError(f"has runs of another scenario: {other}", where=str(self.path), hint=ANOTHER)
         if differ := differences(json.loads(then), asdict(self._origin)):
-            text = f"has runs that were made from something else: {', '.join(differ)}"
+            text = f"has runs with other inputs: {', '.join(differ)}"
             raise InputError(text, where=str(self.path), hint=ANOTHER)
 
     def add(self, point: Point, result: RunResult, directory: Path | None) -> None:
         """Record a run; it is on the disk when this returns. Refuse one of another origin."""
         if differ := differences(asdict(self._origin), asdict(result.made_from)):
-            text = f"a run was made from something else than the others of the sweep: {', '.join(differ)}"
+            text = f"a run has other inputs than the rest of the sweep: {', '.join(differ)}"
             raise TestbedError(text, hint="All machines of a sweep need the same QEMU.")
         [one] = result.variants
         row = (
@@ -142,8 +142,8 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            hint = "Wait until it has ended, or name another file with --results."
-            raise InputError("another sweep writes to it at this moment", where=str(path), hint=hint) from None
+            hint = "Wait for it, or name another file with --results."
+            raise InputError("another sweep is writing to it", where=str(path), hint=hint) from None
         yield
     finally:
         os.close(handle)
@@ -160,5 +160,5 @@ def _explained(path: Path) -> Iterator[None]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
             case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
                 hint = "Name another with --results."
-                raise InputError("is no result file of a sweep, or a damaged one", where=str(path), hint=hint) from None
+                raise InputError("is not a sweep's result file, or is damaged", where=str(path), hint=hint) from None
         raise TestbedError(f"cannot be read or written: {error}", where=str(path)) from error

@@ -107,7 +107,7 @@ class Case:
         how = ": ".join(part for part in (job.status, job.failure) if part)
         reason = f"{first}: {how}" if first and how else first or how
         if job.late or job.ok is None:
-            return f"still runs when it is ended{f'; {reason}' if reason else ''}"
+            return f"was still running when it was stopped{f'; {reason}' if reason else ''}"
         return reason or "ends without success"
 
     @functools.cached_property

@@ -210,7 +210,7 @@ def _interfaces(file: Path) -> list[InterfaceRow]:
     except (ValueError, RecursionError):
         raise InputError("is damaged: it is not JSON", where=str(file)) from None
     if not isinstance(found, dict):
-        raise InputError("is damaged: it is no topology", where=str(file))
+        raise InputError("is damaged: it is not a topology", where=str(file))
     return list(rows(found))
 
 

@@ -22,7 +22,7 @@ from testbed.workload import Failure, Job, Traffic, mpirun
 FILES = Path(__file__).parent / GIVEN_PROGRAM
 LOOK_S = 0.05
 """Seconds between two checks of the steps that are done."""
-NONE_DONE = "the job ended before its first step; without an optimizer of torch no step is known: give a time, after 2s"
+NONE_DONE = "the job ended before its first step; without a torch optimizer steps are unknown: give a time, after 2s"
 
 
 class Planned(BaseModel):
@@ -41,15 +41,15 @@ class Planned(BaseModel):
 
 
 class Settings(Parameters):
-    script: str = Field("train.py", description="the script; its directory went along")
+    script: str = Field("train.py", description="the script; its directory was copied along")
     arguments: list[str] = Field([], description="of the script")
     hosts: list[str] = Field([], description="the host of each rank")
     data: str = Field("eth1", description="the hosts' interface of the data network")
     launcher: str = Field("launcher", description="the host that launches the job")
     management: str = Field("mgmt0", description="the interface of the management network")
-    environment: dict[str, str] = Field({}, description="of the ranks, such as settings of UCX")
-    faults: list[Planned] = Field([], description="faults, and when they come")
-    limit: float = Field(3600.0, gt=0, description="seconds after which a job hangs")
+    environment: dict[str, str] = Field({}, description="environment variables of the ranks, such as settings of UCX")
+    faults: list[Planned] = Field([], description="faults, and when they are injected")
+    limit: float = Field(3600.0, gt=0, description="seconds after which a job counts as hung")
 
     @field_validator("faults")
     @classmethod
@@ -144,7 +144,7 @@ def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -
             run.inject(planned.made(), lasting=planned.lasting_s, may_outlast_run=True)
         else:
             why = f"every rank had done {done} of {number} steps when the job ended" if done else NONE_DONE
-            missed.append(f"fault {planned.made()} never came: {why}")
+            missed.append(f"fault {planned.made()} was never injected: {why}")
     return missed
 
 

@@ -35,7 +35,7 @@ def make(kind: str, options: dict[str, Any]) -> Fabric:
     """Make a fabric by the name of its kind; `options` are parameters of its function."""
     if kind not in KINDS:
         hint = f"{did_you_mean(kind, KINDS)}Kinds: {', '.join(KINDS)}."
-        raise InputError(f"there is no kind of fabric {kind!r}", hint=hint)
+        raise InputError(f"fabric kind {kind!r} does not exist", hint=hint)
     own = [name for name in inspect.signature(KINDS[kind]).parameters if name != "manner"]
     known = [*own, *(Manner if kind == "single" else RoutedManner).__annotations__]
     for option in options:

@@ -61,7 +61,7 @@ def leaf_spine(
     if leaves % rails:
         raise InputError(
             f"leaves is {leaves} and rails is {rails}: the last group would have no leaf of rail {rails}",
-            hint=f"Leaves stand in groups of one a rail: choose a multiple of {rails}.",
+            hint=f"Leaves form groups with one leaf for each rail: choose a multiple of {rails}.",
         )
     fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
     fabric.check_links("leaves", leaves, leaves * spines * parallel)
@@ -100,7 +100,7 @@ def rail_optimized(
     uplinks = _uplinks(hosts, oversubscription)
     spines = spines or uplinks
     if spines < 0 or uplinks % spines:
-        raise InputError(f"spines is {spines}: the {uplinks} uplinks of a leaf cannot be shared out evenly to them")
+        raise InputError(f"spines is {spines}: the {uplinks} uplinks of a leaf cannot be divided evenly among them")
     fabric.parallel = uplinks // spines
     fabric.check_links("pods", pods, pods * rails * uplinks)
     each = f"{fabric.parallel} to each spine" if fabric.parallel > 1 else "to a spine each"
@@ -122,12 +122,12 @@ def rail_optimized(
 def _uplinks(hosts: int, oversubscription: str) -> int:
     match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", oversubscription)
     if match is None:
-        raise InputError(f"oversubscription is {oversubscription!r}; it is downlinks:uplinks, such as 1:1 or 7:1")
+        raise InputError(f"oversubscription is {oversubscription!r}; expected downlinks:uplinks, such as 1:1 or 7:1")
     down, up = int(match[1]), int(match[2])
     if hosts * up % down:
         raise InputError(
             f"oversubscription is {oversubscription} and hosts is {hosts}: {hosts * up / down:.3g} uplinks for a leaf",
-            hint=f"Choose hosts so that it divides, for example {-(-hosts // down) * down}.",
+            hint=f"Choose a multiple, for example hosts={-(-hosts // down) * down}.",
         )
     return hosts * up // down
 

@@ -99,11 +99,11 @@ class Fabric:
         self.parallel = 1
         """The number of links between a switch and each one above it."""
         if self.family not in FAMILIES:
-            raise InputError(f"family is {self.family!r}; it is 4, 6 or dual")
+            raise InputError(f"family is {self.family!r}; expected 4, 6 or dual")
         if self.routing not in ROUTINGS:
-            raise InputError(f"routing is {self.routing!r}; it is {' or '.join(ROUTINGS)}")
+            raise InputError(f"routing is {self.routing!r}; expected {' or '.join(ROUTINGS)}")
         if self.bridged and self.routing != "static":
-            raise InputError(f"bridged, there is nothing to route: routing is {self.routing}", hint="Make it routed.")
+            raise InputError(f"a bridged fabric has no routing: routing is {self.routing}", hint="Make it routed.")
         self.about: list[str] = []
         self.sections: list[Section] = []
         self._links = 0

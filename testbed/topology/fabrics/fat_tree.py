@@ -14,7 +14,7 @@ def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
     """Make k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 hosts."""
     fabric = Fabric("fat-tree", {"k": k}, manner)
     if k < 2 or k % 2:
-        raise InputError(f"k is {k}; it is an even number of ports: half of them go down, half up")
+        raise InputError(f"k is {k}; it must be an even number of ports: half of them lead down, half up")
     half = k // 2
     at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
     fabric.check_links("k", k, k**3 // 2)

@@ -34,7 +34,7 @@ def check_env(value: dict[str, Any]) -> dict[str, str]:
     env = {}
     for name, item in value.items():
         if name.startswith("__"):
-            raise ValueError(f"{quoted(name)} imports variables; testbed does not: a lab is the same everywhere")
+            raise ValueError(f"{quoted(name)} imports variables; testbed does not: a lab must be the same everywhere")
         if not re.fullmatch(_VARIABLE, name):
             raise ValueError(f"{quoted(name)} is not the name of an environment variable")
         if not isinstance(item, str | int):
@@ -55,7 +55,7 @@ def parse_sysctls(value: Any) -> Any:
         # As in sysctl(8): in a name with slashes dots are literal, those of a VLAN's interface.
         path = name if "/" in name else name.replace(".", "/")
         if not path.startswith("net/"):
-            raise ValueError(f"sysctl {shown} is the machine's and not a node's; a node has those of net")
+            raise ValueError(f"sysctl {shown} belongs to the machine, not to a node; a node has only sysctls of net")
         if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
             raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
         found[path] = str(item)
@@ -73,9 +73,9 @@ def parse_rdma(value: Any) -> Any:
     if isinstance(value, bool | Nic):
         return value
     if not isinstance(value, dict):
-        raise ValueError(f"'rdma' is true, false or a NIC such as {{device: mlx5_0}}, not {describe(value)}")  # noqa: TRY004
+        raise ValueError(f"'rdma' must be true, false or a NIC such as {{device: mlx5_0}}, not {describe(value)}")  # noqa: TRY004
     if list(value) != ["device"]:
-        raise ValueError(f"'rdma' of a NIC has the key 'device' and no other, not {listing(map(quoted, value))}")
+        raise ValueError(f"'rdma' of a NIC must have the key 'device' only, not {listing(map(quoted, value))}")
     return Nic(check_rdma(value["device"]))
 
 
@@ -114,20 +114,20 @@ class HostKeys(RoutedKeys):
     rdma: Rdma | None = None
     """
     Host: whether each of its interfaces gets a soft-RoCE device, named `<node>-<interface>`. Default true. Or, with
-    `--machine local`, the NIC of this machine that its only interface with RDMA is: `{device: mlx5_0}`.
+    `--machine local`, a NIC of this machine, which becomes its only interface with RDMA: `{device: mlx5_0}`.
     """
     congestion_control: CongestionControl | None = None
     """
-    Host: how its NICs on lossless links pace their queue pairs: `dcqcn` by the marks of switches, `timely` by round
+    Host: pacing of queue pairs by its NICs on lossless links: `dcqcn` by the marks of switches, `timely` by round
     trips. Default: `dcqcn` of `nic: hardware`, `none` of `nic: rxe`.
     """
     congestion_values: dict[str, float] | None = None
-    """Host: values in the place of the algorithm's own, such as `scale` (docs/lossless.md has them). Merged value by
+    """Host: values that replace the algorithm's own, such as `scale` (docs/lossless.md lists them). Merged value by
     value when several levels of the file have the key."""
     exec: list[Command] | None = None
     """
-    Host, linux: commands that are run on the node when the lab is up, in this order and without a shell. All levels of
-    the file add theirs. One that fails is an error; their output is in the run directory.
+    Host, linux: commands to run on the node when the lab is up, in this order and without a shell. Commands of all
+    levels of the file are run. A command that fails is an error; the run directory has their output.
     """
     env: Env | None = None
     """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""

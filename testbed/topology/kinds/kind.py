@@ -60,7 +60,7 @@ class Kind:
         """Report the addresses that a port cannot have."""
         for given in port.given.values():
             instead = "; give the address to a VLAN in 'vlans'" if self.has_vlans else ""
-            problems.add(given.path, f"{port} is a port of a {self.name} and has no address{instead}")
+            problems.add(given.path, f"{port} is a port of a {self.name} and cannot have an address{instead}")
 
     def has_classes(self, node: ResolvedNode) -> bool:
         """Return whether its ports can have queues by class."""
@@ -90,7 +90,7 @@ def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems
         for number, hop in enumerate(route.via):
             place = (*path, index, "via", number)
             if to.version != hop.version:
-                problems.add(place, f"{hop} is IPv{hop.version}, and {to} is not")
+                problems.add(place, f"{hop} is IPv{hop.version}, but {to} is not")
             if any(hop == address.ip for address in own):
                 problems.add(place, f"{hop} is an address of {node.name!r} itself")
             elif not any(hop in address.network for address in own):

@@ -29,7 +29,7 @@ def check_bind(value: str) -> str:
         raise ValueError(f"{describe(value)} is not a bind such as 'conf/frr.conf:/etc/frr/frr.conf:ro'")
     source = posixpath.normpath(value.partition(":")[0])
     if source.startswith(("/", "..", "~", "__clab")):
-        there = "a lab has the files beside the topology file, and no others of this machine"
+        there = "a lab has only the files beside the topology file"
         raise ValueError(f"bind {quoted(value)}: {there}; its source must be a relative path")
     return value
 
@@ -45,15 +45,15 @@ BindText = Annotated[str, AfterValidator(check_bind), WithJsonSchema({"type": "s
 
 class LinuxKeys(HostKeys):
     image: Image | None = None
-    """Linux: the image of the container that the node is, which `testbed image add` has put into the cache. Without it
-    the node is no container: its programs are those of the lab's machine."""
+    """Linux: image of the node's container, added to the cache with `testbed image add`. Without it the node is not a
+    container: it has the programs of the lab's machine."""
     cmd: Command | None = None
-    """Linux with an image: the command of its container, in the place of the image's own. No shell sees it."""
+    """Linux with an image: the command of its container, instead of the image's own. It runs without a shell."""
     entrypoint: Command | None = None
-    """Linux with an image: what `cmd` is given to, in the place of the image's own entrypoint."""
+    """Linux with an image: the entrypoint that runs `cmd`, instead of the image's own."""
     binds: list[BindText] | None = None
-    """Linux with an image: files and directories beside the topology file that the container has, such as
-    `frr.conf:/etc/frr/frr.conf:ro`. All levels of the file add theirs."""
+    """Linux with an image: files and directories beside the topology file to mount in the container, such as
+    `frr.conf:/etc/frr/frr.conf:ro`. Entries of all levels of the file are mounted."""
 
 
 class Linux(Host):
@@ -76,7 +76,7 @@ class Linux(Host):
         if keys.image is None:
             for key in "cmd", "entrypoint", "binds":
                 if getattr(keys, key) is not None:
-                    wrong = f"{key!r} is for a container, and {node.name!r} has no 'image'"
+                    wrong = f"{key!r} is for a container, but {node.name!r} has no 'image'"
                     problems.add(node.paths[key], wrong, at_key=True)
             return planned
         container = Container(

@@ -39,8 +39,8 @@ class SwitchKeys(RoutedKeys):
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
     """
-    Switch: values in the place of its profile's own, for example `{arp_age: 300}`; `testbed profile describe NAME`
-    shows them all. Merged value by value when several levels of the file have the key.
+    Switch: values that replace its profile's own, for example `{arp_age: 300}`; `testbed profile describe NAME` shows
+    all values. Merged value by value when several levels of the file have the key.
     """
     vlans: Vlans | None = None
     """
@@ -51,12 +51,12 @@ class SwitchKeys(RoutedKeys):
     proxy_arp: list[Vlan] | None = None
     """
     Switch: the VLANs whose SVI answers ARP requests and neighbour solicitations for the other addresses of its subnets
-    with its own MAC; between the ports of such a VLAN nothing is flooded to all. As SONiC's VLAN_INTERFACE `proxy_arp`.
+    with its own MAC; such a VLAN floods nothing between its ports. As SONiC's VLAN_INTERFACE `proxy_arp`.
     """
     host_routes: bool | None = None
     """
-    Switch: whether it announces each neighbour of its SVIs as a host route (/32, /128) by BGP; needs routed links.
-    Switches that do may have one subnet, and one gateway address, with nothing in layer 2 between them. Default false.
+    Switch: true announces each neighbour of its SVIs as a host route (/32, /128) by BGP; needs routed links. Such
+    switches may share a subnet and a gateway address without a layer-2 connection. Default false.
     """
 
 
@@ -101,7 +101,7 @@ class Switch(Kind):
         )
         for index, vlan in enumerate(proxy_arp):
             if not node.vlans.get(vlan):
-                wrong = f"{node.name!r} has no SVI with an address in VLAN {vlan} that could answer for others"
+                wrong = f"{node.name!r} has no SVI with an address in VLAN {vlan} to answer for other addresses"
                 problems.add((*node.paths["proxy_arp"], index), wrong)
         speaker = bgp(node.number) if any(interface.routed for interface in interfaces) else None
         if node.host_routes and speaker is None:

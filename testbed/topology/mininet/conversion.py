@@ -18,7 +18,7 @@ LINKS = {"mininet.link.Link", "mininet.link.OVSLink", "mininet.link.TCLink"}
 OPENFLOW = {"datapath", "dpid", "failMode", "listenPort", "protocols"}
 """The options of a switch for its controller, which a lab does not have."""
 NO_CONTROLLER = "Switches learn as bridges do; there is no OpenFlow controller."
-PLANNED = "{}:{} has no address in Mininet; here one is planned for it."
+PLANNED = "{}:{} has no address in Mininet; testbed plans one."
 FIRST_ADDRESS = IPv4Address("10.0.0.1")
 PREFIX = 8
 """The prefix length of Mininet's `ipBase`: hosts are numbered in it in the order of their names."""

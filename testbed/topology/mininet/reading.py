@@ -37,8 +37,8 @@ class _Module(ModuleType):
 
 def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
     raise InputError(
-        f"{type(self).__name__}(…) is called when the file is read, where there is no network",
-        hint="Put what builds and runs the network below `if __name__ == '__main__':`.",
+        f"{type(self).__name__}(…) is called while the file is read, when no network exists",
+        hint="Put the code that builds and runs the network below `if __name__ == '__main__':`.",
     )
 
 
@@ -82,7 +82,7 @@ def read(file: Path, name: str) -> tuple[str, recording.Topo]:
         except (Exception, SystemExit) as error:
             raise _blame(error, file) from error
     if not isinstance(topo, recording.Topo):
-        raise InputError(f"{chosen} makes no Topo but {topo!r}", where=str(file))
+        raise InputError(f"{chosen} creates {topo!r}, which is not a Topo", where=str(file))
     return chosen, topo
 
 

@@ -47,7 +47,7 @@ class Topo:
 
     def addNode(self, name: str, **opts: Any) -> str:
         if not isinstance(name, str):
-            raise InputError(f"a node's name is {name!r}, which is no string")
+            raise InputError(f"a node's name is {name!r}, which is not a string")
         self._nodes[name] = opts
         return name
 
@@ -72,9 +72,9 @@ class Topo:
         """Record both ports, by default the next ones, and return them: a switch counts from 1, a host from 0."""
         for node, port in (src, sport), (dst, dport):
             if not isinstance(node, str) or node not in self._nodes:
-                raise InputError(f"a link ends at {node!r}, and no node of this name was added before")
+                raise InputError(f"a link ends at {node!r}, but no node of this name was added before")
             if port is not None and type(port) is not int:
-                raise InputError(f"a port of {node} is {port!r}; ports are integers")
+                raise InputError(f"a port of {node} is {port!r}; ports must be integers")
         near, far = self.ports.setdefault(src, {}), self.ports.setdefault(dst, {})
         sport = len(near) + self.isSwitch(src) if sport is None else sport
         dport = len(far) + self.isSwitch(dst) if dport is None else dport
@@ -196,7 +196,7 @@ class TorusTopo(Topo):
 
     def build(self, x: int, y: int, n: int = 1) -> None:
         if x < 3 or y < 3:
-            raise ValueError("a torus is 3x3 at least")
+            raise ValueError("a torus must be at least 3x3")
         for i in range(x):
             for j in range(y):
                 place = f"{i + 1}x{j + 1}"

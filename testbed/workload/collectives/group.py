@@ -55,11 +55,11 @@ class Group:
         chooses the flow label of a queue pair between two ranks, and so its UDP source port; without it they have that
         of `attributes`."""
         if len(nics) < 2:
-            raise InputError(f"a group needs two ranks at least, not {len(nics)}")
+            raise InputError(f"a group needs at least two ranks, not {len(nics)}")
         if queue_pairs < 1:
             raise InputError(f"queue_pairs is {queue_pairs}; at least 1 is needed")
         if message < ITEM or message % ITEM:
-            raise InputError(f"message is {message} bytes; it is a multiple of {ITEM}")
+            raise InputError(f"message is {message} bytes; it must be a multiple of {ITEM}")
         self._nics = list(nics)
         self._attributes = attributes or Attributes()
         self._queue_pairs, self._message, self._family, self._flow_label = queue_pairs, message, family, flow_label
@@ -156,7 +156,7 @@ class Group:
         import numpy as np
 
         if len(steps) != len(self):
-            raise InputError(f"{what} has steps for {len(steps)} ranks, and the group has {len(self)}")
+            raise InputError(f"{what} has steps for {len(steps)} ranks, but the group has {len(self)}")
         size = max((send.span.stop for each in steps for step in each for send in step.sends), default=0)
         work = [np.zeros(size, np.uint8) for _ in steps]
         return self._carry_out(what, steps, work, work, "sum", within)
@@ -176,7 +176,7 @@ class Group:
         within: float,
     ) -> CollectiveResult:
         if op and op not in UFUNCS:
-            raise InputError(f"there is no operation {op!r}", hint=f"It is one of {', '.join(UFUNCS)}.")
+            raise InputError(f"operation {op!r} does not exist", hint=f"It is one of {', '.join(UFUNCS)}.")
         array, count = targets[0], len(self)
         steps = steps_of(collective, algorithm, [Shape(rank, count, len(array), root) for rank in range(count)])
         what = f"{collective} ({algorithm}) of {array.nbytes} bytes"
@@ -205,7 +205,7 @@ class Group:
         within: float,
     ) -> Progress:
         if self._failed:
-            raise InputError(f"the group has failed: {self._failed}", hint="Close it, and make another one.")
+            raise InputError(f"the group has failed: {self._failed}", hint="Close it and create a new one.")
         self._connect(steps)
         works = zip(steps, sources, targets, self._lanes, strict=True)
         ranks = [Rank(self.name(number), *work) for number, work in enumerate(works)]
@@ -282,21 +282,21 @@ class Group:
         if len(arrays) != len(self):
             raise InputError(f"{len(arrays)} arrays are given for {len(self)} ranks")
         if not 0 <= root < len(self):
-            raise InputError(f"there is no rank {root}", hint=f"The ranks are 0 to {len(self) - 1}.")
+            raise InputError(f"rank {root} does not exist", hint=f"The ranks are 0 to {len(self) - 1}.")
         first = arrays[0]
         for rank, array in enumerate(arrays):
             if array.ndim != 1 or array.dtype.kind not in "iuf":
                 raise InputError(
                     f"{self.name(rank)} has an array of {array.dtype} and {array.ndim} dimensions",
-                    hint="It has one dimension, of integers or floats.",
+                    hint="It must have one dimension, of integers or floats.",
                 )
             if (len(array), array.dtype) != (len(first), first.dtype):
                 here, there = (f"{len(one)} elements of {one.dtype}" for one in (array, first))
-                raise InputError(f"{self.name(rank)} has {here}, and {self.name(0)} has {there}")
+                raise InputError(f"{self.name(rank)} has {here}, but {self.name(0)} has {there}")
         if not len(first):
             raise InputError(f"{self.name(0)} has no element")
         if divisible and len(first) % len(self):
-            raise InputError(f"{len(first)} elements cannot be shared out evenly to {len(self)} ranks")
+            raise InputError(f"{len(first)} elements cannot be divided evenly among {len(self)} ranks")
 
     def _blocks_of(self, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
         """Return for each rank an array with room for the blocks of all, and its own block in it."""

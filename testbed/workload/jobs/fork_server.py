@@ -64,7 +64,7 @@ def start() -> None:
     with os.fdopen(ready) as end:
         if end.read() != "ready":
             os.unlink(SOCKET)
-            raise RuntimeError("the process that ranks are forked from could not import torch")
+            raise RuntimeError("the parent process of the ranks could not import torch")
 
 
 def build_shim() -> None:

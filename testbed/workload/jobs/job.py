@@ -88,8 +88,8 @@ def forked(program: str | Path) -> list[str]:
     """Return the command that starts a Python program as a fork of the process that has torch imported."""
     if not torch_waits():
         raise UnsupportedError(
-            "no process with torch waits for ranks in this machine",
-            hint="Say `training = True` in the scenario, or `testbed pytest --training`.",
+            "this machine has no process with torch imported",
+            hint="Set `training = True` in the scenario, or use `testbed pytest --training`.",
         )
     return ["/usr/bin/python3", "-I", "-S", str(STUB), str(program)]
 
@@ -273,7 +273,7 @@ class Job:
 
     def _kill(self, left: Callable[[], list[str]]) -> None:
         if not self.lab.scheduler.wait(lambda: self._gone(left()), GONE_S):
-            raise DeadlineError(f"job {self.name}: a rank is still there {GONE_S:g} s after it was killed")
+            raise DeadlineError(f"job {self.name}: a rank still exists {GONE_S:g} s after it was killed")
 
     def _gone(self, left: list[str]) -> bool:
         for pid in left:

@@ -125,7 +125,7 @@ def rank_command(program: str | Path, arguments: Sequence[str]) -> list[str]:
     found = shutil.which(program)
     if found is None:
         hint = "It has no execute bit: chmod +x." if os.path.isfile(file) else ""
-        raise InputError("there is no such program for a rank", where=str(program), hint=hint)
+        raise InputError("this program of the ranks does not exist", where=str(program), hint=hint)
     return ["sh", "-c", NATIVE, "rank", os.path.abspath(found), *arguments]
 
 

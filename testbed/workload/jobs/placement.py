@@ -36,7 +36,7 @@ def each(places: Sequence[AnyPlace], ranks: int) -> list[AnyPlace]:
     found = [place for place in places for _ in range(ranks)]
     if len(found) < 2:
         raise InputError(
-            f"a job needs two ranks at least, not {len(found)}", hint="Name more hosts, or ranks_per_host."
+            f"a job needs at least two ranks, not {len(found)}", hint="Name more hosts, or set ranks_per_host."
         )
     return found
 
@@ -56,9 +56,9 @@ def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
         raise InputError(f"{rank}: no RDMA device on {interface}", hint=f"It has: {found}.")
     device, nic = devices[interface], host[interface]
     if len(device) > NAME:
-        message = f"{rank}: UCX does not find {device}: it knows names of RDMA devices of {NAME} characters at most"
+        message = f"{rank}: UCX does not find {device}: it keeps only {NAME} characters of an RDMA device's name"
         raise InputError(
-            message, hint="A device is called NODE-INTERFACE: give the node or the interface a shorter name."
+            message, hint="A device has the name NODE-INTERFACE: give the node or the interface a shorter name."
         )
     if not nic.addresses:
         raise InputError(
@@ -68,7 +68,7 @@ def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
     try:
         gid = gid_index(open_device(host.namespace, device), address.ip)
     except TestbedError as error:
-        hint = error.hint or f"`rdma link` on {host} lists the devices that are there."
+        hint = error.hint or f"`rdma link` on {host} lists its devices."
         raise TestbedError(f"{rank}: {error.message}", hint=hint) from error
     return Rank(number, host, device, gid)
 
@@ -85,7 +85,7 @@ def management(first: Host, hosts: Sequence[Host], interface: str) -> list[HostI
         if not inside:
             message = f"{host} has no address in {network}, the management network of the job"
             raise InputError(
-                message, hint=f"That is the network on {interface} of {first}; a pod can have a macvlan there."
+                message, hint=f"The management network is that of {interface} of {first}; give a pod a macvlan there."
             )
         found.append(inside[0])
     return found

@@ -32,11 +32,11 @@ def torchrun(
     `interface` is the management interface of the first; the others are reached by theirs in the same network. `port`
     is that of the store on the first, by which the agents meet: torchrun's --master-port."""
     if len(set(hosts)) < len(hosts):
-        raise InputError("a host is there twice", hint="torchrun has one agent a host: use ranks_per_host.")
+        raise InputError("a host is given twice", hint="torchrun has one agent for each host: use ranks_per_host.")
     file = os.path.abspath(program)
     if not os.path.isfile(file):
         raise InputError(
-            "there is no such program for a rank", where=str(program), hint="torchrun starts files of Python."
+            "this program of the ranks does not exist", where=str(program), hint="torchrun starts Python files only."
         )
     ranks = [Rank(number, host) for number, host in enumerate(each(hosts, ranks_per_host))]
     ends = management(hosts[0], hosts[1:], interface)

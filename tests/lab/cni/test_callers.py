@@ -63,7 +63,7 @@ def test_a_pod_s_limit_is_for_all_its_plugins(lab, plugin, log):
         lab.pods.create(lab.host("node1"), "web", [slow("one"), slow("two"), slow("three")], Caller(pod_limit=5))
     assert str(said.value) == (
         'pod web: plugin type="slow" name="three" failed (add): '
-        "it was still running when the 5 s of the pod were over and has been killed (code 5)"
+        "it was still running after the pod's limit of 5 s and has been killed (code 5)"
     )
     assert 5 <= (log.now - began) / 1e9 < 5.5
 
@@ -105,7 +105,7 @@ def test_without_del_a_failed_pod_keeps_what_the_plugins_made(lab, plugin, log):
 
 
 def test_a_failed_pod_that_stays_has_one_attempt():
-    with pytest.raises(InputError, match="one attempt only"):
+    with pytest.raises(InputError, match="only one attempt is possible"):
         Caller(attempts=2, deletes_failed=False)
 
 

@@ -214,9 +214,9 @@ def test_check_is_called_between_add_and_del_only(lab):
     with pytest.raises(InputError) as never:
         lab["left"].check()
     assert [call.command for call in told(lab)] == ["ADD", "CHECK", "DEL", "ADD"]
-    wrong = "cannot be checked while it is being created: CNI has one operation at a time for a container"
+    wrong = "cannot be checked while it is being created: CNI allows one operation at a time for a container"
     assert early == [f"web {wrong}"]
-    nothing = "there is nothing to check: its ADD failed, or DEL has followed"
+    nothing = "nothing to check: its ADD failed, or DEL has followed"
     assert [str(late.value), str(never.value)] == [f"pod web: {nothing}", f"pod left: {nothing}"]
 
 
@@ -255,7 +255,7 @@ def test_a_container_has_one_operation_at_a_time(lab):
     pod.delete()
     assert alone(lab)
     assert refused == [
-        f"web cannot be deleted while it is being {what}: CNI has one operation at a time for a container"
+        f"web cannot be deleted while it is being {what}: CNI allows one operation at a time for a container"
         for what in ("created", "deleted")
     ]
     lab.pods.create(lab.host("node1"), "web", lists, Caller(side_by_side=True))

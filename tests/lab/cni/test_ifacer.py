@@ -56,7 +56,7 @@ def test_pods_speak_rdma_on_a_vlan_of_the_node_which_stays(lab):
 def test_a_vlan_is_on_an_interface_once(lab):
     node = lab.host("node1")
     node.run(*["ip", "link", "add", "link", "eth1", "name", "storage", "type", "vlan", "id", "20"])
-    with pytest.raises(CniError, match=r"VLAN 20 has the interface storage already, so eth1\.20 cannot be made"):
+    with pytest.raises(CniError, match=r"VLAN 20 already has the interface storage, so eth1\.20 cannot be created"):
         create(lab, "web", chain("eth1.20", interfaces=["eth1"], vlanID=20))
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_made_leaves_nothing(lab):
     before, two = interfaces(lab), ["eth2", "eth3"]
     for keys, said in (
         ({"interfaces": ["eth9"], "vlanID": 20}, "the node has no interface eth9"),
-        ({"interfaces": two, "bond": {"name": "eth1"}}, "an interface eth1, which is no bond"),
+        ({"interfaces": two, "bond": {"name": "eth1"}}, "an interface eth1, which is not a bond"),
         ({"interfaces": two, "bond": {"options": "min_links=1;primary_reselect=9"}}, "the kernel refuses"),
         ({"interfaces": ["eth2", "lo"], "bond": {}}, "the kernel refused"),
     ):
@@ -91,5 +91,5 @@ def test_what_cannot_be_made_leaves_nothing(lab):
         assert interfaces(lab) == before
 
     main = {"type": "macvlan", "master": "eth1", "ipam": ippool(20)}
-    with pytest.raises(CniError, match="ifacer has to be the first in its list"):
+    with pytest.raises(CniError, match="ifacer must be the first in its list"):
         create(lab, "web", network(main, {"type": "ifacer", "interfaces": ["eth1"]}))

@@ -48,7 +48,7 @@ def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     with pytest.raises(UnschedulableError) as said:
         make("third")
     assert said.value.message == f"pod third: {INSUFFICIENT}gpu2sriov, 1 Insufficient spidernet.io/shared_cx5_gpu1."
-    assert "node1 has 2 of spidernet.io/gpu2sriov; held are: first 1, second 1." in said.value.hint
+    assert "node1 has 2 of spidernet.io/gpu2sriov; holders: first 1, second 1." in said.value.hint
     assert "third" not in lab.nodes
     assert lab.resources() == before
     make("elsewhere", "node2")

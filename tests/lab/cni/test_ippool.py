@@ -179,7 +179,7 @@ def test_a_damaged_store_of_objects_is_one_message_and_nothing_is_left(lab):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"pools": []}, "no pool is named for it, and the cluster has no default pool"),
+        ({"pools": []}, "nothing names a pool for it, and the cluster has no default pool"),
         ({"pools": [{"ips": ["10.0.10.7"]}]}, "ipam.pools[0].subnet is missing"),
         (
             {"policy": "lowest"},

@@ -63,8 +63,8 @@ def test_what_plugins_are_given(lab):
     ("keys", "wrong"),
     [
         ({"annotations": {NETWORKS: "rail9"}}, "there is no NetworkAttachmentDefinition/default/rail9"),
-        ({"annotations": {NETWORKS: "ai/rail1@eth0"}}, "two of its networks are to be eth0"),
-        ({"annotations": {NETWORKS: "rail 1"}}, "'rail 1' is no network"),
+        ({"annotations": {NETWORKS: "ai/rail1@eth0"}}, "two of its networks have the interface eth0"),
+        ({"annotations": {NETWORKS: "rail 1"}}, "'rail 1' is not a network"),
         ({"owner": "Deployment/trainer"}, "there is no Deployment/default/trainer"),
         ({"owner": "trainer"}, "owner 'trainer' is not of the form Kind/name"),
         ({"namespace": "AI"}, "'AI' is no name"),

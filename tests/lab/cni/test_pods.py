@@ -259,7 +259,7 @@ def test_a_pod_name_that_is_taken_leaves_the_lab_as_it_was(lab):
     assert pod.ping("10.0.10.1", within=1)
     with pytest.raises(InputError, match="pods run on hosts"):
         lab.pods.create(pod, "inner", [])
-    with pytest.raises(InputError, match="cannot be called so"):
+    with pytest.raises(InputError, match="a pod cannot have this name"):
         lab.pods.create(lab.host("node1"), "a/b", [])
 
 

@@ -157,17 +157,17 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_started(lab, broken, log):
 @pytest.mark.parametrize(
     ("add", "message", "hint"),
     [
-        ("echo '<html>'", "its answer is no JSON object: '<html>\\n' (code 6)", ""),
-        ("echo '[1]'", "its answer is no JSON object: '[1]\\n' (code 6)", ""),
-        (":", "it ended well and gave no result (code 6)", ""),
+        ("echo '<html>'", "its answer is not a JSON object: '<html>\\n' (code 6)", ""),
+        ("echo '[1]'", "its answer is not a JSON object: '[1]\\n' (code 6)", ""),
+        (":", "it succeeded without a result (code 6)", ""),
         ("exit 3", "it ended with status 3 and no error object (code 6)", ""),
         ("echo none >&2; exit 3", "it ended with status 3 and no error object (code 6)", "On stderr: none"),
         ("kill -SEGV $$", "it ended with signal 11 and no error object (code 6)", ""),
-        ("echo oops; exit 1", "it ended with status 1 and what is no error object: 'oops\\n' (code 6)", ""),
-        ("echo '{}'; exit 1", "it ended with status 1 and what is no error object: '{}\\n' (code 6)", ""),
+        ("echo oops; exit 1", "it ended with status 1 and, instead of an error object: 'oops\\n' (code 6)", ""),
+        ("echo '{}'; exit 1", "it ended with status 1 and, instead of an error object: '{}\\n' (code 6)", ""),
         ('echo \'{"code": 7, "msg": "bad", "details": "very"}\'; exit 1', "bad (code 7): very", ""),
-        ('echo \'{"cniVersion": "9.0"}\'', f"its result is of version 9.0, which is none of {RESULTS} (code 1)", ""),
-        ("echo '{\"ips\": 5}'", "its result is not shaped as one (code 6)", ""),
+        ('echo \'{"cniVersion": "9.0"}\'', f"its result has version 9.0; supported: {RESULTS} (code 1)", ""),
+        ("echo '{\"ips\": 5}'", "its result is malformed (code 6)", ""),
     ],
 )
 @pytest.mark.topology(ROUTED)
@@ -192,7 +192,7 @@ def test_an_interface_that_the_pod_has_not(lab, broken):
     sandbox = '{"name": "eth7", "mac": "06:00:00:00:00:01", "sandbox": "\'$CNI_NETNS\'"}'
     broken(f"echo '{{\"interfaces\": [{sandbox}]}}'")
     error = refused(lab, network({"type": "broken"}))
-    assert str(error) == f"{FAILED}its result has an interface eth7, and the pod has none of this name (code 7)"
+    assert str(error) == f"{FAILED}its result has an interface eth7, which the pod does not have (code 7)"
 
 
 @pytest.mark.topology(ROUTED)
@@ -226,7 +226,7 @@ def gives(broken: Callable[..., None]) -> Callable[..., dict[str, Any]]:
         ("10.0.10.255/24", "", "10.0.10.255/24, the broadcast address of 10.0.10.0/24"),
         ("10.0.10.0/24", "", "10.0.10.0/24, the network address of 10.0.10.0/24"),
         ("fd00:10::/64", "", "fd00:10::/64, the anycast address of the routers of fd00:10::/64"),
-        ("224.0.0.7/24", "", "224.0.0.7/24, which is no unicast address"),
+        ("224.0.0.7/24", "", "224.0.0.7/24, which is not a unicast address"),
     ],
 )
 @pytest.mark.topology(ROUTED)
@@ -267,7 +267,7 @@ def test_addresses_and_gateways_that_are_legal(lab, gives, main, address, gatewa
 def test_a_chained_plugin_that_reports_another_address_than_the_pod_has(lab, broken):
     broken(r"""sed 's/.*"prevResult": \({.*}\)}$/\1/; s/10.0.10.100/10.0.10.177/'""")
     error = refused(lab, bridge(), macvlan(ipam(10), {"type": "broken"}))
-    assert str(error) == f"{FAILED}its result has 10.0.10.177/24 on net1, where the kernel has 10.0.10.100/24 (code 7)"
+    assert str(error) == f"{FAILED}its result has 10.0.10.177/24 on net1, but the kernel has 10.0.10.100/24 (code 7)"
 
 
 @pytest.mark.topology(ROUTED)
@@ -313,7 +313,7 @@ def test_rdma_where_soft_roce_cannot_be(lab):
     layer3 = network({"type": "ipvlan", "master": "eth1", "mode": "l3", "ipam": ipam(10)}, {"type": "rxe"})
     assert refused(lab, layer3).message == (
         'pod web: plugin type="rxe" name="rdma" failed (add): '
-        "eth0 is an ipvlan in a layer-3 mode, which carries no RoCE: use mode l2 (code 100)"
+        "eth0 is an ipvlan in a layer-3 mode, which does not carry RoCE: use mode l2 (code 100)"
     )
 
 

@@ -122,13 +122,13 @@ def test_a_device_that_is_there_already_is_an_error_and_stays():
         ),
         ("DEL", CONFIG, {"CNI_CONTAINERID": ""}, 4, "required env variables [CNI_CONTAINERID] missing"),
         ("EAT", CONFIG, {}, 4, "unknown CNI_COMMAND: EAT"),
-        ("ADD", "{", {}, 6, "the configuration is no JSON"),
-        ("ADD", "[]", {}, 6, "the configuration is no JSON object"),
+        ("ADD", "{", {}, 6, "the configuration is not JSON"),
+        ("ADD", "[]", {}, 6, "the configuration is not a JSON object"),
         ("ADD", {**CONFIG, "name": ""}, {}, 7, "the network's name is missing"),
         ("ADD", {**CONFIG, "cniVersion": "0.2.0"}, {}, 1, "incompatible CNI versions"),
-        ("ADD", {**CONFIG, "prevResult": None}, {}, 7, "rxe has to be chained"),
-        ("CHECK", {**CONFIG, "prevResult": None}, {}, 7, "rxe has to be chained"),
-        ("ADD", CONFIG, {"CNI_NETNS": "/run/netns/nobody"}, 8, "there is no network namespace /run/netns/nobody"),
+        ("ADD", {**CONFIG, "prevResult": None}, {}, 7, "rxe must be chained"),
+        ("CHECK", {**CONFIG, "prevResult": None}, {}, 7, "rxe must be chained"),
+        ("ADD", CONFIG, {"CNI_NETNS": "/run/netns/nobody"}, 8, "network namespace /run/netns/nobody does not exist"),
     ],
 )
 def test_what_is_wrong_has_the_code_of_the_specification(command, config, changes, code, said):

@@ -149,7 +149,7 @@ def test_what_was_armed_by_half_is_armed_again_and_disarmed_at_the_end(wire: Wir
 
 
 def test_a_second_lab_on_the_kernel_is_refused(nics: HardwareNics) -> None:
-    with pytest.raises(TestbedError, match="Another lab runs on this kernel"):
+    with pytest.raises(TestbedError, match="Another lab is running on this kernel"):
         HardwareNics()
 
 

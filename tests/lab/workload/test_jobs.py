@@ -157,7 +157,7 @@ def test_a_device_that_ucx_does_not_find_is_named_with_its_rank(lab, hosts):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_no_rank_and_one_alone_are_refused(lab, hosts, number):
-    program, refused = PROGRAMS / "whoami.py", f"two ranks at least, not {number}"
+    program, refused = PROGRAMS / "whoami.py", f"at least two ranks, not {number}"
     with pytest.raises(InputError, match=refused):
         mpirun(lab, hosts[:number], program, launcher=lab.host("launcher"))
     with pytest.raises(InputError, match=refused):
@@ -185,7 +185,7 @@ def test_a_script_that_is_none_is_named_with_the_rank_that_met_it(lab, hosts, tm
     for job in (of_mpirun, torchrun(lab, hosts, script, name="control")):
         with pytest.raises(TestbedError, match=r"rank \d on [ab]: SyntaxError: invalid syntax"):
             job.check(JOB_S)
-    with pytest.raises(InputError, match=r"none\.py: there is no such program for a rank"):
+    with pytest.raises(InputError, match=r"none\.py: this program of the ranks does not exist"):
         torchrun(lab, hosts, tmp_path / "none.py")
 
 
@@ -265,9 +265,9 @@ def test_without_torch_python_runs_as_a_program_does(lab, hosts, monkeypatch):
 def test_a_program_that_is_none_is_named_before_anything_starts(lab, hosts, tmp_path):
     (tmp_path / "script").write_text("#!/bin/sh\n")
     for program, said in (
-        ("no-such-program", "no-such-program: there is no such program for a rank"),
-        (tmp_path / "none.py", "none.py: there is no such program for a rank"),
-        (tmp_path / "script", r"(?s)script: there is no such program for a rank.*chmod \+x"),
+        ("no-such-program", "no-such-program: this program of the ranks does not exist"),
+        (tmp_path / "none.py", "none.py: this program of the ranks does not exist"),
+        (tmp_path / "script", r"(?s)script: this program of the ranks does not exist.*chmod \+x"),
     ):
         with pytest.raises(InputError, match=said):
             mpirun(lab, hosts, program, launcher=lab.host("launcher"))
@@ -304,7 +304,7 @@ def test_a_rank_uses_the_gid_of_its_address_wherever_it_is_in_the_table(lab, hos
 
 def test_without_torch_in_the_machine_torchrun_says_how_to_have_it(lab, hosts, monkeypatch):
     monkeypatch.setattr("testbed.workload.jobs.job.SOCKET", "/nowhere")
-    with pytest.raises(UnsupportedError, match="no process with torch waits"):
+    with pytest.raises(UnsupportedError, match="no process with torch imported"):
         torchrun(lab, hosts, PROGRAMS / "allreduce.py")
 
 

@@ -45,7 +45,7 @@ def test_in_exclusive_mode_tcp_takes_the_data_network(wire: Wire, tmp_path: Path
     assert result.ok, result.output
     with pytest.raises(UnsupportedError, match="rdma_cm, which does not work in exclusive") as refused:
         rping(side(wire.right), side(wire.left), tmp_path, within=10)
-    assert "`rdma_mode: shared` into the topology" in refused.value.hint
+    assert "`rdma_mode: shared` in the topology" in refused.value.hint
 
 
 def test_rping(wire: Wire, tmp_path: Path) -> None:
@@ -103,5 +103,5 @@ def test_a_hardware_nic_keeps_a_foreign_program_going(wire: Wire, tmp_path: Path
 
 
 def test_a_program_that_is_not_perftest(wire: Wire, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rm is no program of perftest"):
+    with pytest.raises(InputError, match="rm is not a known program of perftest"):
         perftest("rm", side(wire.right), side(wire.left), tmp_path, within=1)

@@ -152,7 +152,7 @@ def test_a_run_that_is_ended_and_another_that_waits_for_the_kernel() -> None:
     run.wait_until_up()
     assert state() >= {"namespace mine-a", "exclusive True", "sysctl net/ipv4/neigh/default/gc_thresh3 = 1000"}
     refused = Run("end").end()["error"]
-    assert (refused["message"], refused["status"]) == (f"another run has this kernel: process {run.pid}", 3)
+    assert (refused["message"], refused["status"]) == (f"another run uses this kernel: process {run.pid}", 3)
     assert left() == []
     assert "namespace mine-a" in state()
     run.end(signal.SIGTERM)
@@ -194,11 +194,11 @@ def test_gc_removes_what_a_killed_run_left_and_nothing_else(monkeypatch: pytest.
     assert [one["name"].split()[0] for one in listed if one["kind"] == "process"].count("sleep") == 2
 
     refused = Run("end").end()["error"]
-    assert (refused["message"], refused["status"]) == ("what a killed run left is in the way", 3)
+    assert (refused["message"], refused["status"]) == ("a killed run left something on this kernel", 3)
     assert "`testbed gc`" in refused["hint"]
     [busy] = left()
     assert busy["kind"] == "RDMA netns mode"  # it cannot be changed beside another's namespace
-    assert f"There is: {FOREIGN}." in busy["problem"]
+    assert f"Found: {FOREIGN}." in busy["problem"]
     assert theirs <= state()
     assert not any("mine-a " in line or "mine-leaf" in line for line in state())
     remove_foreign(program)
@@ -256,7 +256,7 @@ def test_the_run_of_a_command_is_killed_and_gc_is_named() -> None:
         os.kill(run.pid, signal.SIGKILL)
         _, told = process.communicate(timeout=UP_S)
     assert process.returncode == 1
-    assert "something of the run is left on this kernel: `testbed gc` removes it\n" in told
+    assert "the run left something on this kernel: `testbed gc` removes it\n" in told
     done = call("gc")
     assert (done.returncode, done.stderr) == (0, "")
     assert "namespace mine-a: removed\n" in done.stdout

@@ -142,8 +142,8 @@ def test_names_of_a_user_s_directories_cannot_command_the_terminal(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({}, "✗ bad: fault, healthy was expected   85 ms virtual, 1.00 s wall"),
-        ({"observed": None}, "✗ bad: no observation, healthy was expected"),
+        ({}, "✗ bad: fault, expected: healthy   85 ms virtual, 1.00 s wall"),
+        ({"observed": None}, "✗ bad: no observation, expected: healthy"),
         ({"observed": "healthy"}, "✗ bad: healthy, and an expectation did not hold"),
         ({"observed": "healthy", "failures": []}, "✓ bad: healthy, as expected"),
     ],
@@ -176,7 +176,7 @@ def test_a_log_says_how_a_variant_begins_and_ends(good: VariantResult) -> None:
         shown.finished(GARP, replace(good, name="garp"))
     assert log.text().splitlines() == [
         "… start the machine for the first time",
-        "garp: begins, healthy is expected",
+        "garp: starts, expected: healthy",
         "✓ garp: healthy, as expected   25 min 03 s virtual, 2.50 s wall",
     ]
 
@@ -191,7 +191,7 @@ def test_the_variants_of_several_scenarios_have_their_scenario_s_name(good: Vari
             shown.event(variant_run, event("step", "begin"))
             shown.finished(variant_run, replace(good, name="garp"))
     lines = log.text().splitlines()
-    assert lines[2] == "other garp: begins, healthy is expected"
+    assert lines[2] == "other garp: starts, expected: healthy"
     assert lines[-2] == "other garp: 0:00:00.000 begin"
     assert lines[-1].startswith("✓ other garp: healthy, as expected")
 

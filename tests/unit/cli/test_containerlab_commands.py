@@ -32,7 +32,7 @@ def test_a_flag_that_cannot_mean_the_same_is_refused_with_the_reason(
 
 def test_all_refused_flags_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["destroy", "--node-filter", "a", "-d", "--all"]) == 2
-    assert "error: --node-filter, --debug cannot mean here" in " ".join(capsys.readouterr().err.split())
+    assert "error: --node-filter, --debug cannot work here" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_topo_it_is_the_only_file_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,13 +47,13 @@ def test_without_topo_it_is_the_only_file_here(capsys: pytest.CaptureFixture[str
 
 def test_a_file_of_a_server_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["deploy", "-t", "https://example.org/x.clab.yml"]) == 2
-    assert "Fetch it first" in capsys.readouterr().err
+    assert "Download it first" in capsys.readouterr().err
 
 
 def test_the_lab_is_that_of_the_file_s_name(capsys: pytest.CaptureFixture[str]) -> None:
     Path("one.clab.yml").write_text(FILE)
     assert invoke(["destroy", "-t", "one.clab.yml"]) == 2
-    assert "there is no lab pair" in capsys.readouterr().err
+    assert "lab pair does not exist" in capsys.readouterr().err
 
 
 def test_cleanup_removes_the_run_directory_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

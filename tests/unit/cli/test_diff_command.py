@@ -180,15 +180,15 @@ def test_a_variant_is_compared_with_its_like_in_a_run_and_with_any_other_variant
 def test_what_differs_in_the_data_alone_is_named(keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = (keep(f"{side}/a", [event(0, "job", "", "ends", ok=True, ranks=side)]) for side in (1, 2))
     assert invoke(["diff", str(one), str(other)]) == 1
-    assert "In line 1 their data is not the same: ranks 1 and 2\n" in capsys.readouterr().out
+    assert "Their data differs in line 1: ranks 1 and 2\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
         (["1/a", "none"], "none: no such directory", ""),
-        (["1/a", "2/as"], "2/as: no such directory", "There is: as-is, garp."),
-        (["1", "base"], "base: has no events.jsonl, nor has a directory in it", "Did you mean base/latest?"),
+        (["1/a", "2/as"], "2/as: no such directory", "It contains: as-is, garp."),
+        (["1", "base"], "base: has no events.jsonl, and no directory with one", "Did you mean base/latest?"),
         (["1/a", "2"], "2: has no variant 'a'", "It has: as-is, garp."),
         (["3", "2"], "2: the two runs have no variant in common", "3 has a, b; 2 has as-is, garp."),
         (["1/a", "damaged"], "damaged/events.jsonl:1: is not an event", ""),

@@ -49,7 +49,7 @@ def test_run_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_scenario_close_to_a_shipped_one_gets_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "ip-resue"]) == 2
     said = capsys.readouterr().err
-    assert "there is no scenario 'ip-resue'" in said
+    assert "scenario 'ip-resue' does not exist" in said
     assert "Did you mean ip-reuse?" in said
 
 
@@ -57,7 +57,7 @@ def test_an_unknown_scenario_far_from_all_is_told_where_they_are_listed(capsys: 
     assert invoke(["describe", "zzz"]) == 2
     said = capsys.readouterr().err
     assert "Did you mean" not in said
-    assert "`testbed list` shows those that are shipped" in said
+    assert "`testbed list` shows the shipped scenarios" in said
     assert "ip-reuse" not in said
 
 

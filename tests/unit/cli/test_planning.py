@@ -49,7 +49,7 @@ def test_values_are_those_named_or_all_that_there_are(option: str, values: tuple
         ("packets", "--over packets: name its values"),
         ("profile=", "--over profile: name its values"),
         ("profile= ,", "--over profile: name its values"),
-        ("packets=1,2,1", "--over packets: 1 is there twice"),
+        ("packets=1,2,1", "--over packets: 1 is given twice"),
     ],
 )
 def test_values_that_cannot_be_are_refused(option: str, message: str) -> None:

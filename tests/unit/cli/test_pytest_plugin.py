@@ -223,7 +223,7 @@ def test_a_file_that_fails_inside(user: pytest.Pytester) -> None:
     )
     result = run(user)
     result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["*this file could not be collected:", "*No module named 'nothing_of_this_name'"])
+    result.stdout.fnmatch_lines(["*could not collect this file:", "*No module named 'nothing_of_this_name'"])
     assert len(list((user.path / "runs/pytest").glob("2*"))) == 1
 
 
@@ -232,12 +232,12 @@ def test_a_limit_of_virtual_time(user: pytest.Pytester) -> None:
     result = run(user, "-o", "testbed_test_limit=0.2")
     result.stdout.fnmatch_lines(["*test_a: its limit of 0.2 virtual seconds is over; it stood at *test_mine.py:3*"])
     result = run(user, "-o", "testbed_test_limit=soon")
-    result.stdout.fnmatch_lines(["*tox.ini: testbed_test_limit is no number of seconds: soon"])
+    result.stdout.fnmatch_lines(["*tox.ini: testbed_test_limit is not a number of seconds: soon"])
 
 
 def test_a_fixture_that_nobody_foresaw(user: pytest.Pytester) -> None:
     write(user, "def test_a(request):\n    request.getfixturevalue('lab')\n")
-    run(user).stdout.fnmatch_lines(["*test_a: `lab` is only there inside a machine. Name it among the arguments*"])
+    run(user).stdout.fnmatch_lines(["*test_a: `lab` exists only inside a machine. Name it among the arguments*"])
 
 
 def test_fixtures_of_the_users_own(user: pytest.Pytester) -> None:

@@ -99,10 +99,10 @@ def test_another_trace_is_1_and_says_what_differs(
     said = capsys.readouterr().out
     assert "✗ good: trace cdcdcdcdcdcd, then abababababab; the first events that differ:\n  then: {" in said
     assert '"t": 2' in said
-    assert "not the same: QEMU: 10.0.2 (Debian) then, 11.0 (Debian) now\n" in said
-    assert "not the same: the parameters of good: {'packets': 9} then, {'packets': 8} now\n" in said
+    assert "different: QEMU: 10.0.2 (Debian) then, 11.0 (Debian) now\n" in said
+    assert "different: the parameters of good: {'packets': 9} then, {'packets': 8} now\n" in said
     assert "tiny: not the same trace · 1 variant · seed 9\n" in said
-    [command] = re.findall(r"What happened around them: testbed (diff .*)\n", said)
+    [command] = re.findall(r"See the events around it: testbed (diff .*)\n", said)
     assert invoke(shlex.split(command)) == 1
     assert "good: the same events; their times differ from line 2 on" in capsys.readouterr().out
     assert invoke(["rerun", str(directory), "--json"]) == 1
@@ -127,7 +127,7 @@ def test_a_run_without_a_trace_has_nothing_to_compare_with(
     ends_like(replace(bad, observed=None, trace="", failures=["the guest hangs"]))
     invoke(["run", str(tiny), "--variant", "good"])
     assert invoke(["rerun", "runs/tiny/latest"]) == 1
-    assert "✗ good: the run ended without a trace: there is nothing to compare with" in capsys.readouterr().out
+    assert "✗ good: the run ended without a trace: nothing to compare" in capsys.readouterr().out
 
 
 def damaged(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
@@ -149,17 +149,17 @@ def lacking(key: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (damaged("result.json", lambda text: text[:50]), "does not say what the run was made from: Invalid JSON"),
-        (damaged("result.json", lambda _: "[]"), "does not say what the run was made from: "),
-        (changed(made_from=None), "does not say what the run was made from: made_from: "),
-        (lacking("trace"), "does not say what the run was made from: trace: Field required"),
-        (changed(made_from={"file": "scenario.py"}), "does not say what the run was made from: made_from.machine: "),
-        (changed(seed="9"), "does not say what the run was made from: seed: "),
+        (damaged("result.json", lambda text: text[:50]), "does not record the inputs of the run: Invalid JSON"),
+        (damaged("result.json", lambda _: "[]"), "does not record the inputs of the run: "),
+        (changed(made_from=None), "does not record the inputs of the run: made_from: "),
+        (lacking("trace"), "does not record the inputs of the run: trace: Field required"),
+        (changed(made_from={"file": "scenario.py"}), "does not record the inputs of the run: made_from.machine: "),
+        (changed(seed="9"), "does not record the inputs of the run: seed: "),
         (changed(scenario="../x"), "'../x' cannot be the name of a scenario or a variant"),
-        (damaged("scenario/scenario.py", lambda text: f"{text}#"), "is damaged: scenario.py is not as the run had it"),
-        (lambda directory: (directory / "scenario/more.py").write_text(""), "is damaged: more.py is not"),
-        (lambda directory: shutil.rmtree(directory / "scenario"), "are not as the run had it"),
-        (lambda directory: (directory / "result.json").unlink(), "is no run directory: it has no result.json"),
+        (damaged("scenario/scenario.py", lambda text: f"{text}#"), "is damaged: scenario.py differs from"),
+        (lambda directory: (directory / "scenario/more.py").write_text(""), "is damaged: more.py differs"),
+        (lambda directory: shutil.rmtree(directory / "scenario"), "differ from the recorded run"),
+        (lambda directory: (directory / "result.json").unlink(), "is not a run directory: it has no result.json"),
     ],
 )
 def test_a_damaged_run_directory_is_2(

@@ -62,7 +62,7 @@ def test_what_has_no_effect_in_the_topology_is_noted(
     file.write_text("{name: tiny, topology: {nodes: {a: {kind: host, cpu: 2}}}}")
     assert invoke(["run", str(tiny), "--variant", "good"]) == 0
     out, err = capsys.readouterr()
-    assert f"… note: {file}:1:49: 'cpu' has no effect: a container of a lab is run without it" in err.splitlines()
+    assert f"… note: {file}:1:49: 'cpu' has no effect: a container of a lab runs without it" in err.splitlines()
     assert "no effect" not in out
 
 
@@ -79,7 +79,7 @@ def test_several_scenarios_print_an_array(
 @pytest.mark.parametrize(
     ("variant", "settings", "said"),
     [
-        ([], [{"packets": "7"}, {"packets": 9}], "… good keeps its own packets=9\n"),
+        ([], [{"packets": "7"}, {"packets": 9}], "… variant good sets packets=9 itself: --set does not change it\n"),
         (["--variant", "good"], [{"packets": "7"}], ""),
         (["--variant", "bad"], [{"packets": "7"}], ""),
         (["--variant", "good", "--variant", "bad"], [{"packets": "7"}, {"packets": "7"}], ""),
@@ -98,7 +98,7 @@ def test_a_variant_keeps_what_it_sets_itself_unless_the_user_names_it(
     assert invoke(["run", str(tiny), "--set", "packets=7", *variant, "--json"]) == 0
     out, err = capsys.readouterr()
     assert [found["evidence"] for found in json.loads(out)["variants"]] == settings
-    assert "".join(line for line in err.splitlines(keepends=True) if "keeps" in line) == said
+    assert "".join(line for line in err.splitlines(keepends=True) if "--set does not" in line) == said
 
 
 def test_json_of_a_result_is_what_the_design_lists(

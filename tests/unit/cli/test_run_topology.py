@@ -57,7 +57,7 @@ def test_one_that_fits_runs(two: Path, ends_like: Callable[..., None], good: Var
     ("old", "new", "said"),
     [
         ("client", "customer", "mine.clab.yml: there is no host 'client'"),
-        ("core: {kind: switch}", "core: {kind: host}", "'core' is a host here, which the scenario has as a switch"),
+        ("core: {kind: switch}", "core: {kind: host}", "'core' is a host here; the scenario needs it as a switch"),
         ('"leaf:e1"', '"leaf:e9"', "'leaf' has no interface 'e1'"),
         ("kind: host}, spare", "kind: hos}, spare", "mine.clab.yml:3:70: kind 'hos' is not supported"),
     ],

@@ -46,7 +46,7 @@ def test_the_help_lists_every_command_and_the_statuses(capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     listed = [line.split()[0] for line in said.splitlines() if re.match(r"  \S", line)]
     assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
-    assert "Exit status: 0 as expected, 1 not, 2 wrong usage or input, 3" in " ".join(said.split())
+    assert "Exit status: 0 as expected, 1 not as expected, 2 wrong usage or input, 3" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])

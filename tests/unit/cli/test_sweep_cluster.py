@@ -172,8 +172,8 @@ def test_a_cluster_that_goes_away_loses_only_what_ran_there(
     there = seeds()
     assert 1 <= len(there) < 11
     printed = capsys.readouterr().err
-    assert f"error: the Dask cluster at dask://{dask.scheduler_address.partition('://')[2]} went away\n" in printed
-    assert f"{len(there)} of 11 runs are in runs/tiny/sweep.sqlite; the same command goes on from there" in printed
+    assert f"error: the Dask cluster at dask://{dask.scheduler_address.partition('://')[2]} disappeared\n" in printed
+    assert f"{len(there)} of 11 runs are in runs/tiny/sweep.sqlite; the same command runs the rest" in printed
     assert "Traceback" not in printed
 
 

@@ -137,7 +137,7 @@ def test_an_interrupted_sweep_says_how_far_it_is(
         assert sweep("--seeds", "1..5", "--variant", "good", "--jobs", "1") == 130
     finally:
         signal.signal(signal.SIGINT, before)
-    assert "1 of 5 runs are in runs/tiny/sweep.sqlite; the same command goes on from there" in capsys.readouterr().err
+    assert "1 of 5 runs are in runs/tiny/sweep.sqlite; the same command runs the rest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_file_of_something_else_is_refused(
     assert sweep("--seeds", "1..2", "--variant", "good") == 2
     assert ran == []
     printed = capsys.readouterr().err
-    assert f"sweep.sqlite: has runs that were made from something else: {words}\n" in printed
-    assert "Name another file with --results, or remove this one to begin anew." in printed
+    assert f"sweep.sqlite: has runs with other inputs: {words}\n" in printed
+    assert "Name another file with --results, or remove this one to start again." in printed
 
 
 def test_a_file_of_another_scenario_is_refused(ran: Ran, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,10 +167,10 @@ def test_a_file_of_another_scenario_is_refused(ran: Ran, tiny: Path, capsys: pyt
     with (tiny / "scenario.py").open("a") as file:
         file.write("# changed\n")
     assert sweep("--seeds", "1", "--variant", "good", "--results", "some.sqlite") == 2
-    assert "made from something else: scenario.py of the scenario\n" in capsys.readouterr().err
+    assert "with other inputs: scenario.py of the scenario\n" in capsys.readouterr().err
     tiny.rename(tiny.with_name("other"))
     assert invoke(["sweep", "other", "--seeds", "1", "--variant", "good", "--results", "some.sqlite"]) == 2
-    assert "some.sqlite: has runs of the scenario tiny\n" in capsys.readouterr().err
+    assert "some.sqlite: has runs of another scenario: tiny\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("contents", [b"seed,verdict\n1,as-expected\n", b"SQLite format 3\0" + bytes(200)])
@@ -179,7 +179,7 @@ def test_another_kind_of_file_is_refused_and_stays(
 ) -> None:
     Path("mine").write_bytes(contents)
     assert sweep("--seeds", "1", "--results", "mine") == 2
-    assert "mine: is no result file of a sweep" in capsys.readouterr().err
+    assert "mine: is not a sweep's result file" in capsys.readouterr().err
     assert Path("mine").read_bytes() == contents
 
 
@@ -187,7 +187,7 @@ def test_a_database_of_the_users_is_refused(ran: Ran, capsys: pytest.CaptureFixt
     with closing(sqlite3.connect("mine")) as database:
         database.execute("CREATE TABLE runs (seed)")
     assert sweep("--seeds", "1", "--results", "mine") == 2
-    assert "mine: is no result file of a sweep" in capsys.readouterr().err
+    assert "mine: is not a sweep's result file" in capsys.readouterr().err
 
 
 def test_two_sweeps_do_not_write_to_one_file(
@@ -195,7 +195,7 @@ def test_two_sweeps_do_not_write_to_one_file(
 ) -> None:
     with result_file._locked(Path("one.sqlite")):
         assert sweep("--seeds", "1", "--results", "one.sqlite") == 2
-    assert "one.sqlite: another sweep writes to it at this moment" in capsys.readouterr().err
+    assert "one.sqlite: another sweep is writing to it" in capsys.readouterr().err
     assert ran == []
 
 
@@ -268,7 +268,7 @@ def test_few_run_directories_stay(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> 
         (["--seeds", "1", "--variant", "worse"], "has no variant 'worse'"),
         (["--seeds", "1", "--variant", "bad", "--over", "packets=1,-2"], "packets"),
         (["--seeds", "0..999999"], "a sweep of 2000000 runs is too large"),
-        (["--seeds", "x"], "neither a seed nor a range"),
+        (["--seeds", "x"], "not a seed or a range"),
         ([], "--seeds"),
     ],
 )

@@ -36,7 +36,7 @@ def test_what_was_edited_is_not_written_over(capsys: pytest.CaptureFixture[str])
     ("words", "said"),
     [
         (["leaf-spain"], "Did you mean leaf-spine?"),
-        (["fat-tree", "--k", "5"], "k is 5; it is an even number"),
+        (["fat-tree", "--k", "5"], "k is 5; it must be an even number"),
         (["fat-tree", "--bridged"], "is a layer-2 loop"),
         (["single", "--spines", "2"], "single has no option 'spines'"),
         (["single", "--hosts", "many"], "'many' is not a valid integer"),
@@ -166,8 +166,8 @@ topology:
 def test_what_has_no_effect_is_noted_once_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     Path("lab.clab.yml").write_text(NOTED)
     notes = [
-        "note: lab.clab.yml:2:1: 'mgmt' has no effect: there is no management network",
-        "note: lab.clab.yml:5:22: 'cpu' has no effect: a container of a lab is run without it (also in line 6)",
+        "note: lab.clab.yml:2:1: 'mgmt' has no effect: a lab has no management network",
+        "note: lab.clab.yml:5:22: 'cpu' has no effect: a container of a lab runs without it (also in line 6)",
     ]
     for words in (["topology", "check"], ["graph"]):
         assert invoke([*words, "lab.clab.yml"]) == 0
@@ -184,6 +184,6 @@ def test_notes_are_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["notes"][1] == {
         "key": "cpu",
         "where": "lab.clab.yml:5:22",
-        "text": "'cpu' has no effect: a container of a lab is run without it",
+        "text": "'cpu' has no effect: a container of a lab runs without it",
         "lines": [5, 6],
     }

@@ -104,26 +104,26 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
     [
         (["none.py"], "none.py: no such file"),
         (["job"], "job: is not a regular file"),
-        (["mine.clab.yml"], "mine.clab.yml: is no Python file"),
+        (["mine.clab.yml"], "mine.clab.yml: is not a Python file"),
         (["job/train.py", "--ranks", "0"], "0 is not in the range x>=2"),
         (["job/train.py", "--ranks", "1"], "1 is not in the range x>=2"),
         (["job/train.py", "--ranks-per-host", "0"], "0 is not in the range x>=1"),
-        (["job/train.py", "--epochs", "3"], "No such option '--epochs'. Options of the script stand behind `--`."),
+        (["job/train.py", "--epochs", "3"], "No such option '--epochs'. Options of the script follow `--`."),
         (["job/train.py", "--on", "none.yml"], "none.yml: no such file"),
-        (["job/train.py", "--on", "mine.clab.yml", "--ranks", "5"], "5 ranks do not fit: there are 2 hosts"),
+        (["job/train.py", "--on", "mine.clab.yml", "--ranks", "5"], "5 ranks do not fit: the topology has 2 hosts"),
         (["job/train.py", "--fault", "link-dwn leaf1:e1"], "Did you mean link-down?"),
         (["job/train.py", "--fault", "link-down leaf1:e9"], "the topology has no end of a link 'leaf1:e9'"),
         (["job/train.py", "--fault", "switch-reboot leaf9"], "the topology has no node 'leaf9'"),
         (["job/train.py", "--fault", "link-loss leaf1:e1"], "'loss' is missing"),
         (["job/train.py", "--fault", "link-loss leaf1:e1 loss=200"], "loss is 200"),
-        (["job/train.py", "--fault", "link-down leaf1:e1 after step 0"], "'0' is no step"),
-        (["job/train.py", "--fault", "link-down leaf1:e1 after lunch"], "'lunch' is no time"),
-        (["job/train.py", "--fault", "link-down leaf1:e1 for"], "'for' is not understood there"),
+        (["job/train.py", "--fault", "link-down leaf1:e1 after step 0"], "'0' is not a step number"),
+        (["job/train.py", "--fault", "link-down leaf1:e1 after lunch"], "'lunch' is not a time"),
+        (["job/train.py", "--fault", "link-down leaf1:e1 for"], "'for' is not allowed there"),
         (["job/train.py", "--fault", ""], "names no fault"),
         (["job/train.py", "--matrix", "ucx_tmeout"], "Did you mean ucx_timeout?"),
-        (["job/train.py", "--matrix", "ucx_timeout=5"], "ucx_timeout=5 is no time for UCX"),
-        (["job/train.py", "--matrix", "ucx_retries=8"], "ucx_retries=8 is no number of retries"),
-        (["job/train.py", "--matrix", "ucx_retries=2,2"], "ucx_retries=2 is there twice"),
+        (["job/train.py", "--matrix", "ucx_timeout=5"], "ucx_timeout=5 is not a time for UCX"),
+        (["job/train.py", "--matrix", "ucx_retries=8"], "ucx_retries=8 is not a number of retries"),
+        (["job/train.py", "--matrix", "ucx_retries=2,2"], "ucx_retries=2 is given twice"),
         (["job/train.py", "--matrix", "ucx_retries", "--env", "UCX_RC_VERBS_RETRY_COUNT=1"], "--matrix varies it"),
         (["job/train.py", "--env", "UCX"], "'UCX' is not of the form KEY=VALUE"),
         (["job/train.py", "--limit", "0s"], "--limit is 0"),
@@ -140,15 +140,15 @@ def test_wrong_input_is_2_and_no_machine_is_asked_for(
 def test_a_binary_is_no_script(capsys: pytest.CaptureFixture[str]) -> None:
     Path("job/train.py").write_bytes(b"\x7fELF\0\0")
     assert invoke(["train", "job/train.py"]) == 2
-    assert "job/train.py: is no Python" in capsys.readouterr().err
+    assert "job/train.py: is not Python" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("launcher", "l", "there is no host 'launcher', on which mpirun runs"),
+        ("launcher", "l", "no host 'launcher', on which mpirun runs"),
         ('["mgmt:e2", "b:mgmt0"]', '["mgmt:e2", "b:other0"]', "b has no address in"),
-        ('["leaf:e2", "b:eth1"]', '["leaf:e2", "b:eth2"]', "a job needs two ranks at least"),
+        ('["leaf:e2", "b:eth1"]', '["leaf:e2", "b:eth2"]', "a job needs at least two ranks"),
     ],
 )
 def test_a_topology_that_lacks_something_is_2(
@@ -247,7 +247,7 @@ def test_a_job_that_dies_is_1_and_says_who_and_how_long_after(
     [
         ("ValueError: environment variable RANK expected, but not set", "Ranks are started by mpirun"),
         ("RuntimeError: Distributed package doesn't have NCCL built in", "no GPU and no NCCL"),
-        ("ModuleNotFoundError: No module named 'transformers'", "Beside the script's own files there are PyTorch"),
+        ("ModuleNotFoundError: No module named 'transformers'", "The image has PyTorch"),
     ],
 )
 def test_what_a_script_of_a_cluster_lacks_is_said(

@@ -130,7 +130,7 @@ def test_each_family_has_its_pools_and_a_pattern_names_several():
     pools = {"a-1": pool(), "a-2": pool(), "b6": pool(subnet="fd00::/64")}
     wanted = Named({4: ["a-*"], 6: ["b6"]}, "the annotation x")
     assert usable(wanted=wanted, **pools) == [["a-1", "a-2"], ["b6"]]
-    with pytest.raises(InputError, match="there is no pool b-6, which the annotation x names") as said:
+    with pytest.raises(InputError, match="the annotation x names pool b-6, which does not exist") as said:
         usable(wanted=Named({4: ["b-6"]}, "the annotation x"), **pools)
     assert said.value.hint == "Did you mean b6? Pools: a-1, a-2, b6."
 
@@ -138,5 +138,5 @@ def test_each_family_has_its_pools_and_a_pattern_names_several():
 def test_without_a_name_it_is_the_clusters_default():
     pools = {"a": pool(), "b": pool(default=True), "c": pool(default=True, subnet="fd00::/64")}
     assert module.candidates(ASKING, None, pools) == [["b"], ["c"]]
-    with pytest.raises(InputError, match="no pool is named for it, and the cluster has no default pool"):
+    with pytest.raises(InputError, match="nothing names a pool for it, and the cluster has no default pool"):
         module.candidates(ASKING, None, {"a": pool()})

@@ -72,7 +72,7 @@ def test_a_byte_that_is_not_utf_8_is_at_a_line_and_column() -> None:
         ({"name": "-x"}, "not the string '-x'"),
         ({"name": "a/b"}, "not the string 'a/b'"),
         ({"cniVersion": None}, "cniVersion is missing"),
-        ({"name": "n" * 129}, "beginning with a letter or digit and 128 at most, not the string 'nnnn"),
+        ({"name": "n" * 129}, "128 at most, beginning with a letter or digit, not the string 'nnnn"),
         ({"cniVersion": "0.2.0"}, "cniVersion '0.2.0' is not supported"),
         ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion 'one, 1.2.0' is not supported"),
         ({"cniVersion": 1}, "cniVersion must be a string, not the number 1"),
@@ -87,7 +87,7 @@ def test_a_byte_that_is_not_utf_8_is_at_a_line_and_column() -> None:
         ({"plugins": [{"type": ".."}]}, "not the string '..'"),
         ({"plugins": [{"type": "a\0b"}]}, r"not the string 'a\x00b'"),
         ({"plugins": [{"type": "\ud800"}]}, r"not the string '\ud800'"),
-        ({"plugins": [{"type": "x" * 256}]}, "plugins[0].type is longer than a file's name can be"),
+        ({"plugins": [{"type": "x" * 256}]}, "plugins[0].type is too long for a file name"),
         ({"plugins": [{"type": "x", "capabilities": ["mac"]}]}, "plugins[0].capabilities must be a mapping"),
         ({"plugins": [{"type": "x", "ipam": "host-local"}]}, "plugins[0].ipam must be a mapping"),
         (
@@ -169,7 +169,7 @@ def test_the_configuration_of_one_plugin_needs_what_a_list_needs(text: str, said
 
 @pytest.mark.parametrize("text", ["[]", "3", '"x"', "null"])
 def test_a_conflist_is_an_object(text: str) -> None:
-    assert refused(text).message == "a conflist is a JSON object"
+    assert refused(text).message == "a conflist must be a JSON object"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_json_without_end_or_bottom_is_refused() -> None:
 
 
 def test_a_dict_holds_what_json_can_hold() -> None:
-    with pytest.raises(InputError, match="holds what JSON can hold"):
+    with pytest.raises(InputError, match="may only hold JSON values"):
         conflist.make({**GOOD, "plugins": {1, 2}})
 
 

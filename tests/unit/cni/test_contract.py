@@ -125,7 +125,7 @@ def test_a_result_is_written_in_the_order_of_the_specification() -> None:
 
 def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:
     assert libcni.understood({"interfaces": [INTERFACE]}, "1.0.0", "test")["interfaces"] == [INTERFACE]
-    with pytest.raises(CniError, match=r"its result is of version 0\.2\.0"):
+    with pytest.raises(CniError, match=r"its result has version 0\.2\.0"):
         libcni.understood({"cniVersion": "0.2.0", "ip4": {}}, "0.3.1", "test")
 
 
@@ -146,10 +146,10 @@ def test_an_error_object_is_told_with_its_code() -> None:
     [
         (3, b" \n", "status 3 and no error object"),
         (-9, b"", "signal 9 and no error object"),
-        (1, b"panic: nil", "status 1 and what is no error object: 'panic: nil'"),
-        (1, b"[]", "status 1 and what is no error object: '[]'"),
-        (1, b'{"code": "many"}', 'status 1 and what is no error object: \'{"code": "many"}\''),
-        (1, b"\xff" * 200, f"status 1 and what is no error object: '{chr(0xFFFD) * 77}...'"),
+        (1, b"panic: nil", "status 1 and, instead of an error object: 'panic: nil'"),
+        (1, b"[]", "status 1 and, instead of an error object: '[]'"),
+        (1, b'{"code": "many"}', 'status 1 and, instead of an error object: \'{"code": "many"}\''),
+        (1, b"\xff" * 200, f"status 1 and, instead of an error object: '{chr(0xFFFD) * 77}...'"),
     ],
 )
 def test_without_one_stderr_is_what_there_is(status: int, output: bytes, said: str) -> None:
@@ -231,6 +231,6 @@ def test_rxe_answers_what_it_cannot_do_with_an_error_object() -> None:
     assert json.loads(answer) == {
         "cniVersion": "0.4.0",
         "code": 8,
-        "msg": "there is no network namespace /run/netns/nobody",
+        "msg": "network namespace /run/netns/nobody does not exist",
         "details": "",
     }

@@ -56,7 +56,7 @@ def test_all_that_is_wrong_is_one_message() -> None:
 
 
 def test_a_step_is_taken_once() -> None:
-    with pytest.raises(Refusal, match="steps: mac is there more than once"):
+    with pytest.raises(Refusal, match="steps: mac is given more than once"):
         validated(Configuration, {"steps": ["mac", "conflict", "mac"]})
 
 

@@ -83,7 +83,7 @@ def test_other_config_maps_are_left_alone():
         (config_map({**GPU1, "rdmaHcaMax": "100"}), "data.config.json:1:121: configList[0].rdmaHcaMax must be an"),
         (
             config_map({**GPU1, "selectors": {"vendors": ["15b3"]}}),
-            "data.config.json:1:139: vendors is not supported: the lab's NICs have no PCI addresses and IDs; say",
+            "data.config.json:1:139: vendors is not supported: the lab's NICs have no PCI addresses and IDs; select",
         ),
         (
             config_map({**GPU1, "selectors": {"ifNames": []}}),
@@ -91,7 +91,7 @@ def test_other_config_maps_are_left_alone():
         ),
         (
             policy(nicSelector={"rootDevices": ["0000:86:00.0"]}),
-            "rootDevices is not supported: the lab's NICs have no PCI addresses and IDs; say which by pfNames",
+            "rootDevices is not supported: the lab's NICs have no PCI addresses and IDs; select them by pfNames",
         ),
         (policy(nicSelector={}), "spec.nicSelector.pfNames is missing"),
         (policy(nicSelector={"pfNames": ["eth1#0-3"]}), "spec.nicSelector.pfNames: eth1#0-3 is not a NIC"),
@@ -101,7 +101,7 @@ def test_other_config_maps_are_left_alone():
         (policy(numVfs=0), "spec.numVfs: Input should be greater than or equal to 1"),
         (
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"x/y": "1k"}}},
-            "x/y: '1k' is no number of devices",
+            "x/y: '1k' is not a number of devices",
         ),
     ],
 )
@@ -120,5 +120,5 @@ def pod(*containers: dict[str, Any]) -> Object:
 def test_a_pod_asks_for_the_devices_of_all_its_containers():
     first = {"limits": {"cpu": "4", "x/a": "2"}, "requests": {"x/a": "2", "x/b": 1}}
     assert asked(pod(first, {"limits": {"x/a": 1, "x/c": 0}}, {})) == {"x/a": 3, "x/b": 1}
-    with pytest.raises(InputError, match="x/a: 'two' is no number of devices"):
+    with pytest.raises(InputError, match="x/a: 'two' is not a number of devices"):
         asked(pod({"limits": {"x/a": "two"}}))

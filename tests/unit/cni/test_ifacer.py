@@ -38,8 +38,8 @@ def test_options_of_a_bond() -> None:
         ({"interfaces": TWO, "bond": {"options": "mimon=1"}}, r"bond\.options: unknown option 'mimon'.*miimon"),
         ({"interfaces": TWO, "bond": {"options": "miimon=fast"}}, r"bond\.options: miimon must be a number"),
         ({"interfaces": TWO, "bond": {"options": 5}}, r"bond\.options: the number 5 is not a text such as"),
-        ({"interfaces": TWO}, "interfaces: with more than one, bond is missing"),
-        ({"interfaces": ["eth1"], "bond": {}}, "bond: interfaces names one only"),
+        ({"interfaces": TWO}, "interfaces: more than one need bond"),
+        ({"interfaces": ["eth1"], "bond": {}}, "bond: interfaces must name more than one"),
     ],
 )
 def test_wrong_configurations(keys: dict[str, Any], said: str) -> None:

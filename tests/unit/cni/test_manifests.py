@@ -55,10 +55,10 @@ def pool(**spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("old", "new", "place", "wrong"),
     [
-        (FILE, "", "", "there is no object in it"),
+        (FILE, "", "", "it contains no object"),
         ("SpiderIPPool", "SpiderIPool", ":12:7", "kind 'SpiderIPool' is not supported; supported: NetworkAttachment"),
         ("v2beta1", "v1", ":11:13", "apiVersion 'spiderpool.spidernet.io/v1' of SpiderIPPool is not supported"),
-        ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is no name: lower-case letters"),
+        ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is not a name: use lower-case letters"),
         ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
         ("10.0.10.0/24", "10.0.10.1/24", ":16:3", "subnet: 10.0.10.1/24 has host bits set"),
         ("10.0.10.109]", "10.0.11.100]", ":16:3", "ips: 10.0.11.100 is not in 10.0.10.0/24"),
@@ -80,7 +80,7 @@ def test_an_object_in_python(tmp_path):
     assert manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=6)).namespace == ""
     with pytest.raises(InputError, match=r"spec\.ipVersion is 4, but fd00::/64 is IPv6"):
         manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=4))
-    with pytest.raises(InputError, match="holds what JSON can hold"):
+    with pytest.raises(InputError, match="may only hold JSON values"):
         manifests.make(pool(subnet=tmp_path))
 
 

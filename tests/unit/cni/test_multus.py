@@ -108,7 +108,7 @@ def test_annotations_choose_name_and_version_and_are_the_definition_s(cluster):
 def test_two_configs_cannot_make_one_definition(cluster):
     cluster.apply(config(cniType="macvlan", macvlan=NIC))
     same = {"multus.spidernet.io/cr-name": "rail1"}
-    with pytest.raises(InputError, match=r"Config/ai/rail2 is to make .*ai/rail1, which SpiderMultusConfig rail1"):
+    with pytest.raises(InputError, match=r"Config/ai/rail2 would create .*ai/rail1, which SpiderMultusConfig rail1"):
         cluster.apply(config("rail2", same, cniType="macvlan", macvlan=NIC))
     assert len(cluster.list("SpiderMultusConfig")) == 1
 
@@ -151,10 +151,10 @@ VF = {"resourceName": "x/y"}
         ({"cniType": "ipoib", "ipoib": {}}, "cniType ipoib is not supported: the lab's NICs are Ethernet"),
         ({"cniType": "ovs", "ovs": {}}, "cniType ovs is not supported: the lab has no Open vSwitch"),
         ({"cniType": "vlan"}, "cniType vlan is not supported: soft-RoCE does not run on a VLAN device"),
-        ({"cniType": "macvlan", "macvlan": NIC, "ipvlan": NIC}, "cniType is macvlan, but there is spec.ipvlan, too"),
+        ({"cniType": "macvlan", "macvlan": NIC, "ipvlan": NIC}, "cniType is macvlan, but spec.ipvlan is present"),
         ({"cniType": "macvlan", "macvlan": {}}, "spec.macvlan.master is missing"),
         ({"cniType": "macvlan", "macvlan": {"master": []}}, "too few entries in spec.macvlan.master: 0, at least 1"),
-        ({"cniType": "macvlan", "macvlan": {"master": ["a", "b"]}}, "master: with more than one interface, bond is"),
+        ({"cniType": "macvlan", "macvlan": {"master": ["a", "b"]}}, "master: several interfaces need bond"),
         ({"cniType": "macvlan", "macvlan": {**NIC, "vlanID": 4095}}, "spec.macvlan.vlanID: Input should be less than"),
         ({"cniType": "macvlan", "macvlan": {**NIC, "enableRdma": True}}, "enableRdma: rdmaResourceName is missing"),
         ({"cniType": "macvlan", "macvlan": {**NIC, "master": "eth1"}}, "spec.macvlan.master must be a list"),
@@ -189,7 +189,7 @@ def test_a_version_that_nobody_speaks_is_refused():
         (INJECT_RDMA, {"cniType": "macvlan", "macvlan": {**NIC, **POOLS}}, "spec.macvlan.rdmaResourceName is missing"),
         (INJECT_RDMA, {"cniType": "sriov", "sriov": VF}, "spec.sriov.ippools names no pool"),
         (INJECT, {"cniType": "ipvlan", "ipvlan": NIC}, "spec.ipvlan.ippools names no pool"),
-        (INJECT, {"cniType": "custom", "customCNI": '{"type": "x"}'}, "cniType custom does not support that"),
+        (INJECT, {"cniType": "custom", "customCNI": '{"type": "x"}'}, "cniType custom does not support injected"),
     ],
 )
 def test_a_config_that_is_to_be_injected_needs_a_resource_and_pools(key, spec, wrong):
@@ -199,5 +199,5 @@ def test_a_config_that_is_to_be_injected_needs_a_resource_and_pools(key, spec, w
 
 
 def test_there_is_one_coordinator():
-    with pytest.raises(InputError, match="there is one SpiderCoordinator only, and it is called default"):
+    with pytest.raises(InputError, match="only one SpiderCoordinator may exist, and its name must be default"):
         manifests.make({**coordinator(), "metadata": {"name": "other"}})

@@ -40,11 +40,11 @@ def test_what_is_common_to_them() -> None:
         ("ten", [], "", "subnet: 'ten' does not appear to be an IPv4 or IPv6 network"),
         ("10.0.10.0/24", ["10.0.11.1"], "", "ips: 10.0.11.1 is not in 10.0.10.0/24"),
         ("10.0.10.0/24", ["fd00::1"], "", "ips: fd00::1 is not in 10.0.10.0/24"),
-        ("10.0.10.0/24", ["10.0.10.9-10.0.10.5"], "", "ips: 10.0.10.9-10.0.10.5 ends before it begins"),
+        ("10.0.10.0/24", ["10.0.10.9-10.0.10.5"], "", "ips: 10.0.10.9-10.0.10.5: the end is before the start"),
         ("10.0.10.0/24", ["10.0.10.9-"], "", "ips: '' does not appear to be an IPv4 or IPv6 address"),
         ("10.0.10.0/24", ["10.0.10.9"], "10.0.11.1", "gateway: 10.0.11.1 is not in 10.0.10.0/24"),
         ("10.0.10.0/24", ["10.0.10.9"], "10.0.10.9", "no address is left in it"),
-        ("fd00::/64", [], "", "fd00::/64 has more than 65536 addresses: say which in `ips`"),
+        ("fd00::/64", [], "", "fd00::/64 has more than 65536 addresses: list the ones to use in `ips`"),
         ("fd00::/64", ["fd00::-fd00::1:0"], "", "ips: fd00::-fd00::1:0 has more than 65536 addresses"),
     ],
 )

@@ -101,7 +101,7 @@ def test_what_a_pod_has_is_not_there_for_others_of_its_node_until_it_gives_it_ba
     with pytest.raises(UnschedulableError) as said:
         next(schedule("second", {GPU: 1})[1])
     assert said.value.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    assert said.value.hint == "node1 has 2 of nvidia.com/gpu; held are: first 2."
+    assert said.value.hint == "node1 has 2 of nvidia.com/gpu; holders: first 2."
     schedule.devices.give_back(first)
     at_once(schedule("second", {GPU: 2})[1])
 

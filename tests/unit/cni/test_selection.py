@@ -38,17 +38,17 @@ def test_the_list_asks_for_addresses_and_macs():
 @pytest.mark.parametrize(
     ("text", "wrong", "place"),
     [
-        ("rail1,,rail2", "'' is no network", ""),
-        ("a/b/c", "'a/b/c' is no network", ""),
-        ("rail1@", "'rail1@' is no network", ""),
+        ("rail1,,rail2", "'' is not a network", ""),
+        ("a/b/c", "'a/b/c' is not a network", ""),
+        ("rail1@", "'rail1@' is not a network", ""),
         ("[", "not valid JSON: Expecting value", ":1:2"),
         ('\n[{"name": "rail1"},\n {"nam"]', "not valid JSON: Expecting ':' delimiter", ":3:8"),
-        ('[{"name": "rail1"},\n {"name": NaN}]', "not valid JSON: NaN is no value", ""),
+        ('[{"name": "rail1"},\n {"name": NaN}]', "not valid JSON: NaN is not a JSON value", ""),
         ("[]", "too few entries in it: 0, at least 1", ":1:1"),
         ('[{"nam": "rail1"}]', "[0].name is missing; [0].nam is not supported; did you mean 'name'?", ":1:2"),
         ('[{"name": "rail1"},\n {"name": 7}]', "[1].name must be a string, not the number 7; quote it", ":2:11"),
-        ('[{"name": "rail1", "mac": "02:00"}]', "[0].mac: '02:00' is no MAC address", ":1:27"),
-        ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "[0].ips[0]: '10.0.0.256' is no address", ":1:28"),
+        ('[{"name": "rail1", "mac": "02:00"}]', "[0].mac: '02:00' is not a MAC address", ":1:27"),
+        ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "[0].ips[0]: '10.0.0.256' is not an IP address", ":1:28"),
         (
             '[{"name": "rail1", "bandwidth": {}}]',
             "[0].bandwidth is not supported: put it in the definition's `config`",

@@ -87,7 +87,7 @@ def test_pools_of_one_subnet_share_no_address(cluster, events):
     given = ips(cluster)
     assert given.pop("own") == ["10.0.10.2"]
     assert list(given.values()) == [["10.0.10.7-10.0.10.10"], ["10.0.10.3-10.0.10.6"]]
-    assert events[-1] == "Deployment/default/db wants 10 addresses; SpiderSubnet/rail1 has 4 for it"
+    assert events[-1] == "Deployment/default/db needs 10 addresses; SpiderSubnet/rail1 has 4 for it"
 
 
 def test_applications_of_one_file_share_no_address(cluster, events, tmp_path):
@@ -96,7 +96,7 @@ def test_applications_of_one_file_share_no_address(cluster, events, tmp_path):
     (tmp_path / "both.yaml").write_text("\n---\n".join(map(json.dumps, both)))
     cluster.apply("both.yaml")
     assert list(ips(cluster).values()) == [["10.0.10.6-10.0.10.10"], ["10.0.10.2-10.0.10.5"]]
-    assert not any("wants" in event for event in events)
+    assert not any("needs" in event for event in events)
 
 
 def test_an_application_that_asks_for_no_pool_has_none(cluster):
@@ -164,9 +164,9 @@ def test_a_pod_has_its_addresses_of_its_application_s_pool(cluster):
     assert configured
     assert configured.pools == {4: ["other"]}
     foreign = asking("eth0", ownerReferences=[{**owners[0], "name": "db"}])
-    with pytest.raises(InputError, match="there is no pool auto4-db-eth0-"):
+    with pytest.raises(InputError, match="names pool auto4-db-eth0-"):
         candidates(foreign, named(foreign, {}), pools)
-    with pytest.raises(InputError, match="is for the pods of an application, and it has no owner"):
+    with pytest.raises(InputError, match="is for the pods of an application, and the pod has no owner"):
         named(asking("eth0"), {})
 
 
@@ -200,9 +200,9 @@ def test_what_yaml_takes_for_a_number_has_to_be_quoted(cluster):
         ({ONE: '{"ip4": ["rail1"]}'}, "ip4: Extra inputs are not permitted"),
         ({SEVERAL: "[]"}, "too few entries in it: 0, at least 1"),
         ({SEVERAL: '[{"ipv4": ["a"]}]'}, "[0].interface: Field required"),
-        ({SEVERAL: '[{"interface": "a", "ipv4": ["a"]}, {"interface": "a", "ipv4": ["b"]}]'}, "an interface is there"),
-        ({SEVERAL: '[{"interface": "a", "ipv4": ["a"]}, {"interface": "b", "ipv4": ["a"]}]'}, "a subnet is there twi"),
-        ({NUMBER: "-1"}, "'-1' is neither a number such as '5' nor one such as '+1'"),
+        ({SEVERAL: '[{"interface": "a", "ipv4": ["a"]}, {"interface": "a", "ipv4": ["b"]}]'}, "an interface is given"),
+        ({SEVERAL: '[{"interface": "a", "ipv4": ["a"]}, {"interface": "b", "ipv4": ["a"]}]'}, "a subnet is given twi"),
+        ({NUMBER: "-1"}, "'-1' is not a number such as '5' or '+1'"),
         ({RECLAIM: "no"}, "'no' is neither 'true' nor 'false'"),
     ],
 )

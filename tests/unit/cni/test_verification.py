@@ -40,8 +40,8 @@ def result(*addresses: str, **keys: Any) -> dict[str, Any]:
         ("10.0.10.3/30", "the broadcast address of 10.0.10.0/30"),
         ("10.0.10.0/30", "the network address of 10.0.10.0/30"),
         ("fd00::/126", "the anycast address of the routers of fd00::/126"),
-        ("0.0.0.0/32", "which is no unicast address"),
-        ("ff02::7/128", "which is no unicast address"),
+        ("0.0.0.0/32", "which is not a unicast address"),
+        ("ff02::7/128", "which is not a unicast address"),
     ],
 )
 def test_addresses_of_hosts(address: str, wrong: str) -> None:
@@ -79,8 +79,8 @@ def test_what_a_pod_gets() -> None:
         (result("10.0.10.7/24", gateway=1), "'1' does not appear to be an IPv4 or IPv6 address"),
         (result("10.0.10.7/24", interface=-1), "ips names interface -1 of 0"),
         ({"interfaces": [ON_NODE], **result("10.0.10.7/24", interface=0)}, "ips names interface veth0, which is not"),
-        ({"interfaces": [{**INTERFACE, "mac": 6}]}, "the name and the MAC of an interface are strings"),
-        ({"interfaces": [{"sandbox": POD.netns}]}, "the name and the MAC of an interface are strings"),
+        ({"interfaces": [{**INTERFACE, "mac": 6}]}, "the name and the MAC of an interface must be strings"),
+        ({"interfaces": [{"sandbox": POD.netns}]}, "the name and the MAC of an interface must be strings"),
     ],
 )
 def test_a_malformed_result(found: dict[str, Any], wrong: str) -> None:

@@ -27,12 +27,12 @@ def test_a_fault_is_made_of_its_name_and_parameters() -> None:
         (
             "link-loss",
             {"end": "a:b", "loss": 100, "loss_burst": 2},
-            "with bursts of 2 at most 66.67 percent can be lost",
+            "with bursts of 2, loss can be at most 66.67 percent",
         ),
-        ("arp-drop", {"end": "a:b", "announced": "2001:db8::1"}, "2001:db8::1 is of family 6"),
+        ("arp-drop", {"end": "a:b", "announced": "2001:db8::1"}, "2001:db8::1 is an IPv6 address"),
         ("arp-poison", {"host": "a", "switch": "s", "ip": "10.0.0"}, "'10.0.0'"),
         ("incast", {"target": "a", "senders": ["b"]}, "Tuple should have at least 2 items"),
-        ("ecmp-collision", {"end": "a:b", "rate": 8000, "pairs": [["a", "b"], ["a", "b"]]}, "a pair of hosts is there"),
+        ("ecmp-collision", {"end": "a:b", "rate": 8000, "pairs": [["a", "b"], ["a", "b"]]}, "a pair of hosts is given"),
         (
             "background-flow",
             {"source": "a", "target": "b", "rate": 10**10},

@@ -77,7 +77,7 @@ def test_a_fault_that_never_came_is_reported(clock: SimpleNamespace) -> None:
     with a_lab(clock) as lab:
         Injection(lab, Unplugged()).inject_after(5.0, lasting=None)
         pass_time(lab, clock, 1.0)
-    assert unfinished(lab) == ["fault unplugged never came: the run ended before its time"]
+    assert unfinished(lab) == ["fault unplugged was never injected: the run ended before its time"]
 
 
 def test_what_a_verdict_has_reported_is_not_reported_again(clock: SimpleNamespace) -> None:

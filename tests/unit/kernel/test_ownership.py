@@ -117,5 +117,5 @@ def test_only_a_whole_mark_is_one(alias: str, owner: str) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"name": "x"}', json.dumps({"name": "x", "of": "later"})])
 def test_a_record_that_cannot_be_read_is_an_error_with_its_place(records: Path, text: str) -> None:
     (records / "x.json").write_text(text)
-    with pytest.raises(TestbedError, match=r"x\.json: is no record of a run"):
+    with pytest.raises(TestbedError, match=r"x\.json: is not a record of a run"):
         ownership.runs()

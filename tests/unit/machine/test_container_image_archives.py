@@ -108,13 +108,13 @@ def test_an_index_of_several_platforms_has_one_image_for_machines(tmp_path: Path
 @pytest.mark.parametrize("files", [SAVED, LAID_OUT])
 def test_a_changed_layer_is_named(archive: Callable[[Files], Path], files: Files) -> None:
     blob = f"blobs/sha256/{digest(LAYERS[1])}"
-    assert f"the contents of {blob} are not those of its digest" in refused(archive(changed(files, blob)))
+    assert f"the contents of {blob} do not match its digest" in refused(archive(changed(files, blob)))
 
 
 def test_a_changed_layer_without_a_digest_in_its_name_is_named(archive: Callable[[Files], Path]) -> None:
     entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
     files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": LAYERS[1]}
-    assert refused(archive(files)) == "the image is damaged: the contents of a/layer.tar are not those of its digest"
+    assert refused(archive(files)) == "the image is damaged: the contents of a/layer.tar do not match its digest"
 
 
 def test_a_file_outside_the_directory_of_an_archive_is_missing(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_file_outside_the_directory_of_an_archive_is_missing(tmp_path: Path) -
 def test_a_changed_configuration_is_named(archive: Callable[[Files], Path]) -> None:
     blob = SAVED_ENTRY["Config"]
     files = {**SAVED, blob: SAVED[blob].replace(b"/bin/sh", b"/bin/ls")}
-    assert f"the contents of {blob} are not those of its digest" in refused(archive(files))
+    assert f"the contents of {blob} do not match its digest" in refused(archive(files))
 
 
 def test_a_missing_blob_is_named(archive: Callable[[Files], Path]) -> None:
@@ -153,11 +153,11 @@ def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Pat
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (b"[", "manifest.json is not as it should be: Invalid JSON"),
-        (b"{}", "manifest.json is not as it should be: Input should be a valid array"),
+        (b"[", "manifest.json is invalid: Invalid JSON"),
+        (b"{}", "manifest.json is invalid: Input should be a valid array"),
         (b"[]", "the archive has 0 images"),
-        (b"[{}]", "manifest.json is not as it should be: 0.Config: Field required"),
-        (b"[7]", "manifest.json is not as it should be: 0: Input should be an object"),
+        (b"[{}]", "manifest.json is invalid: 0.Config: Field required"),
+        (b"[7]", "manifest.json is invalid: 0: Input should be an object"),
         (json.dumps([{**SAVED_ENTRY, "RepoTags": [tag]} for tag in ("a:1", "b:1")]).encode(), "2 images: a:1, b:1"),
     ],
 )
@@ -172,7 +172,7 @@ def test_an_image_of_a_layout_without_layers_is_refused(archive: Callable[[Files
     inner = json.dumps(manifest).encode()
     index = json.dumps({"manifests": [{**entry, "digest": f"sha256:{digest(inner)}"}]}).encode()
     files = {**LAID_OUT, "index.json": index, f"blobs/sha256/{digest(inner)}": inner}
-    assert refused(archive(files)) == "the image is damaged: it lists 0 layers, and its configuration 2"
+    assert refused(archive(files)) == "the image is damaged: it lists 0 layers, but its configuration lists 2"
 
 
 def test_other_files_are_no_archives(archive: Callable[[Files], Path], tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_cannot_be_read_is_no_archive(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == "is neither a file nor a directory"
     (tmp_path / "text").write_text("text")
-    none = "the image is damaged: the tar ends too early or is none: file could not be opened successfully"
+    none = "the image is damaged: the file is cut off or is not a tar: file could not be opened successfully"
     assert refused(tmp_path / "text") == none
     (tmp_path / "link").symlink_to("nowhere")
     assert refused(tmp_path / "link") == "no such file"
@@ -236,7 +236,7 @@ def test_an_image_that_was_not_added_is_named_with_what_adds_it(archive: Callabl
     assert caught.value.message == "the image tolls:1 has not been added"
     assert "Did you mean tools:1?" in caught.value.hint
     assert "docker save tolls:1 -o FILE && testbed image add FILE" in caught.value.hint
-    with pytest.raises(InputError, match="there is no image other:latest"):
+    with pytest.raises(InputError, match="image other:latest does not exist"):
         containers.remove("other")
 
 
@@ -245,7 +245,7 @@ def test_images_that_do_not_fit_a_machine_are_refused(
 ) -> None:
     containers.add(archive(SAVED), "")
     monkeypatch.setattr(containers, "LARGEST", 1 << 20)
-    with pytest.raises(UnsupportedError, match=r"the images of the lab have 2 MiB; .* at most 1"):
+    with pytest.raises(UnsupportedError, match=r"the images of the lab have 2 MiB; the limit is 1"):
         containers.find(["tools:1"])
 
 
@@ -254,8 +254,8 @@ def test_an_image_that_changed_in_the_cache_is_named(archive: Callable[[Files], 
     one.verify()
     data = one.file.read_bytes()
     one.file.write_bytes(data[:-1] + b"\1")
-    with pytest.raises(UnsupportedError, match="tools:1 is damaged: its contents are not what was added"):
+    with pytest.raises(UnsupportedError, match="tools:1 is damaged: its contents have changed"):
         one.verify()
     one.file.write_bytes(data[:-1])
-    with pytest.raises(UnsupportedError, match="tools:1 is damaged: its archive does not have the size"):
+    with pytest.raises(UnsupportedError, match="tools:1 is damaged: the size of its archive has changed"):
         _ = one.file

@@ -70,7 +70,7 @@ def test_packages_are_named_in_any_order_and_once() -> None:
     assert layers.names(["tcpflow,iperf3", "iperf3 g++"]) == ["g++", "iperf3", "tcpflow"]
     assert layers.names([]) == []
     for wrong in ("-o", "Iperf3", "../x", "a=1", "x-"):
-        with pytest.raises(InputError, match="cannot be the name of a Debian package"):
+        with pytest.raises(InputError, match="is not a valid Debian package name"):
             layers.names([wrong])
 
 
@@ -171,7 +171,7 @@ def test_a_layer_of_another_image_is_not_imported(base: Image, made: list[dict[s
     assert layer
     other = replace(layer, manifest={**layer.manifest, "base": "0" * 64})
     boot_image.export(base, tmp_path / "image.tar", [other])
-    with pytest.raises(InputError, match=f"the image is damaged: its layer {layer.path.name} is not whole"):
+    with pytest.raises(InputError, match=f"the image is damaged: its layer {layer.path.name} is incomplete"):
         boot_image.import_(tmp_path / "image.tar")
 
 
@@ -284,7 +284,7 @@ def test_a_machine_with_containers_has_docker_by_a_layer_and_their_images_as_dev
     assert texts[1:] == [
         "start Docker in it, with the images of the containers",
         "import torch in it",
-        "load what is below labs into it",
+        "load the packages below labs into it",
         "load this version of testbed into it",
     ]
 

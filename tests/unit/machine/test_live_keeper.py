@@ -144,7 +144,7 @@ def error(message: dict[str, Any]) -> tuple[str, int]:
 def test_who_waits_for_a_lab_is_answered_when_it_is_up_and_later_ones_at_once(with_keeper: Callable[..., None]) -> None:
     async def test(lab: Kept) -> None:
         early, late = await lab.command(), await lab.command()
-        assert error(await late.asks(INSPECT)) == ("lab mine is still being made", 1)
+        assert error(await late.asks(INSPECT)) == ("lab mine is still starting", 1)
         early.send(START)
         assert error(await early.asks(NONSENSE))[1] == 2
         lab.keeper._report({"up": True})
@@ -185,7 +185,10 @@ def test_a_stopped_run_shows_late_comers_where_it_stands_and_goes_on_without_wha
         goes.send(CONTINUE)
         assert error(await looks.answer()) == ("mine goes on", 1)
         assert (lab.loop.given, lab.loop.touched) == (["Exec", "go on"], ["Exec"])
-        assert error(await looks.asks(INSPECT)) == ("lab mine runs, and takes requests where it is stopped", 1)
+        assert error(await looks.asks(INSPECT)) == (
+            "lab mine is running, and accepts requests only while it is stopped",
+            1,
+        )
         late.send(START)
         assert error(await late.asks(NONSENSE))[1] == 2
         lab.keeper.held(MOMENT)
@@ -203,9 +206,9 @@ def test_a_run_that_was_touched_does_not_stop_at_a_time_unless_that_is_discarded
         lab.loop.touched = ["Exec"]
         command = await lab.command()
         message, status = error(await command.asks({**CONTINUE, "to": "T=5s"}))
-        assert ("does not stop at a time" in message, status, lab.loop.given) == (True, 2, [])
+        assert ("cannot stop at a time" in message, status, lab.loop.given) == (True, 2, [])
         command.send({**CONTINUE, "to": "T=5s", "discard": True})
-        assert error(await command.asks(INSPECT))[0].startswith("lab mine runs")
+        assert error(await command.asks(INSPECT))[0].startswith("lab mine is running")
         assert lab.loop.given == ["go on"]
 
     with_keeper(test)
@@ -258,7 +261,7 @@ def test_a_step_of_another_version_is_wrong_input_with_its_hint(
         command = await lab.command()
         found = (await command.asks(START))["error"]
         assert (found["message"], found["where"]) == (
-            "the step was kept by another version of testbed, of its image or of QEMU",
+            "another version of testbed, its image or QEMU kept the step",
             str(step),
         )
         assert "--keep-steps" in found["hint"]

@@ -89,12 +89,12 @@ def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):
 def test_a_lab_that_does_not_begin_to_listen_is_given_up(monkeypatch):
     monkeypatch.setattr(connection, "START_S", 0)
     begun = lab(state="starting")
-    with labs.claimed(begun), pytest.raises(TestbedError, match="lab mine does not begin to listen"):
+    with labs.claimed(begun), pytest.raises(TestbedError, match="lab mine does not answer"):
         Connection(begun)
 
 
 def test_many_who_look_and_claim_at_once_never_take_each_other_for_a_keeper():
-    """One thread claims and gives up, others look: there is no lab, or it lives."""
+    """One thread claims and gives up, others look: no lab is up, or it lives."""
     seen, done = set(), threading.Event()
 
     def look():
@@ -143,20 +143,20 @@ def test_directories_are_the_users_alone(state):
 def test_a_place_that_is_none_is_named(state):
     state.parent.parent.rmdir()
     state.parent.parent.write_text("")
-    with pytest.raises(UnsupportedError, match="labs have no place there") as caught:
+    with pytest.raises(UnsupportedError, match="labs cannot use it") as caught:
         labs.every()
     assert "XDG_STATE_HOME" in caught.value.hint
 
 
 def test_which_lab_is_meant():
-    with pytest.raises(InputError, match="there is no lab") as caught:
+    with pytest.raises(InputError, match="no lab is up") as caught:
         labs.named("")
     assert "testbed up FILE" in caught.value.hint
     with labs.claimed(lab("one")), labs.claimed(lab("two")):
-        with pytest.raises(InputError, match="there are several labs") as caught:
+        with pytest.raises(InputError, match="several labs are up") as caught:
             labs.named("")
         assert "one, two" in caught.value.hint
-        with pytest.raises(InputError, match="there is no lab tow") as caught:
+        with pytest.raises(InputError, match="lab tow does not exist") as caught:
             labs.named("tow")
         assert "Did you mean two?" in caught.value.hint
 

@@ -98,7 +98,7 @@ def test_continue_of_what_is_not_stopped_is_wrong_input_with_a_hint() -> None:
     for state in STARTING, UP, RUNNING:
         with pytest.raises(InputError, match="mine is not stopped") as refused:
             in_state(state).apply(Input.CONTINUE)
-        assert "is for a run that is" in refused.value.hint
+        assert "is for a stopped run" in refused.value.hint
 
 
 # Stops

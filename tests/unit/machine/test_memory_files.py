@@ -125,7 +125,7 @@ def test_a_character_cut_in_two_is_put_together(outcome: Outcome) -> None:
 
 def test_a_guest_that_did_not_finish_has_no_results(outcome: Outcome, tmp_path: Path) -> None:
     assert not outcome.finished
-    with pytest.raises(MachineError, match="without handing back its results"):
+    with pytest.raises(MachineError, match="without returning its results"):
         outcome.extract(tmp_path)
     guest_leaves(outcome, entry("outcome.json"))
     assert outcome.finished

@@ -63,7 +63,7 @@ def test_a_plugin_dir_that_can_be_no_one_s_is_wrong_input(conflist: Path, tmp_pa
     with pytest.raises(InputError, match="own: is no directory"):
         networks.own_plugins(conflist, [tmp_path / "own"], "")
     (directory(tmp_path, "own") / "mine").write_text("#!/bin/sh\n")
-    with pytest.raises(InputError, match=r"own: there is no executable file in it\n  chmod \+x the plugin[.]"):
+    with pytest.raises(InputError, match=r"own: it contains no executable file\n  chmod \+x the plugin[.]"):
         networks.own_plugins(conflist, [tmp_path / "own"], "")
 
 
@@ -139,5 +139,5 @@ def test_plugins_that_are_too_large_are_refused(
 ) -> None:
     own: dict[Path, Any] = {directory(tmp_path, "own", "mine"): ["mine"]}
     monkeypatch.setattr(networks, "FILES_BYTES", conflist.stat().st_size)
-    with pytest.raises(InputError, match="own: the plugins have 0 MiB; 0 MiB travel to a machine\n  Of a program"):
+    with pytest.raises(InputError, match="own: the plugins have 0 MiB; a machine accepts 0 MiB\n  Remove the debug"):
         use(conflist, own, tmp_path)

@@ -94,14 +94,14 @@ def test_what_tests_write_is_shown_and_their_status_is_ours(tmp_path: Path, left
 @pytest.mark.parametrize(
     ("record", "status", "said"),
     [
-        ({"event": {}}, 0, "a line of progress is no output: "),
-        ({"write": 1}, 0, "a line of progress is no output: "),
-        ({"result": {**FAILED, "virtual_s": "2"}}, 0, "a line of progress is no output: "),
-        ({"report": {"file": "../report.xml", "given": "report.xml"}}, 0, "a line of progress is no output: "),
-        ({"report": {"file": "reports/../x/y", "given": "report.xml"}}, 0, "a line of progress is no output: "),
+        ({"event": {}}, 0, "a line of progress is not an output: "),
+        ({"write": 1}, 0, "a line of progress is not an output: "),
+        ({"result": {**FAILED, "virtual_s": "2"}}, 0, "a line of progress is not an output: "),
+        ({"report": {"file": "../report.xml", "given": "report.xml"}}, 0, "a line of progress is not an output: "),
+        ({"report": {"file": "reports/../x/y", "given": "report.xml"}}, 0, "a line of progress is not an output: "),
         ({"write": ""}, "0", "the response is damaged: "),
-        ({"write": ""}, 256, "the response is damaged: 256 is no exit status"),
-        ({"write": ""}, None, "its code ended the process before testbed was done"),
+        ({"write": ""}, 256, "the response is damaged: 256 is not an exit status"),
+        ({"write": ""}, None, "its code ended the process before testbed had finished"),
     ],
 )
 def test_what_is_damaged_is_one_error(tmp_path: Path, record: Any, status: Any, said: str) -> None:

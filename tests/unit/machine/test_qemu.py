@@ -74,7 +74,7 @@ def with_qemu(qmp: SilentQmp, use: Callable[[Qemu], Awaitable[None]]) -> None:
 
 
 def test_a_command_without_an_answer_says_so() -> None:
-    with pytest.raises(MachineError, match="QEMU did not carry out cont: no answer"):
+    with pytest.raises(MachineError, match="QEMU did not execute cont: no answer"):
         with_qemu(LostQmp(), lambda machine: machine.command("cont"))
 
 

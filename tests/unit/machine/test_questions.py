@@ -169,7 +169,7 @@ def test_each_of_several_errors_has_the_path_that_the_user_gave(
 def test_what_is_no_file_is_told_by_what_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, message in (
-        (".", "is a directory, not a topology file"),
+        (".", "is a directory; expected a topology file"),
         ("pipe", "is not a regular file"),
         ("a" * 300, "cannot be read: "),
     ):

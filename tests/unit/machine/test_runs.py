@@ -311,7 +311,7 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
 )
 def test_what_a_run_is_made_from_may_be_damaged(source: Source, made: dict[str, Any]) -> None:
     result = run(source, Shows([{"made": made}]), ["v"])  # type: ignore[arg-type]
-    assert result.variants[0].failures[0].startswith("a line of progress is no event: ")
+    assert result.variants[0].failures[0].startswith("a line of progress is not an event: ")
 
 
 def test_the_captures_of_a_variant_are_merged_however_it_ends(source: Source) -> None:
@@ -325,7 +325,7 @@ def test_the_captures_of_a_variant_are_merged_however_it_ends(source: Source) ->
 def test_a_run_directory_explains_itself(source: Source) -> None:
     result = run(source, Shows([{"made": MADE}], {"kernel.log": "x"}), ["v"])  # type: ignore[arg-type]
     lines = (result.out / "README.txt").read_text().splitlines()
-    assert lines[0].startswith("What a run of the scenario story left.")
+    assert lines[0].startswith("Files of a run of the scenario story.")
     assert [line.split()[0] for line in lines if line[:1].islower()] == [
         "result.json",
         "scenario/",
@@ -369,7 +369,7 @@ def test_a_crash_of_the_inside_is_an_unexpected_variant_with_its_traceback(sourc
 def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, record: Any) -> None:
     result = run(source, FakeMachine(record=record), ["v"])
     (failure,) = result.variants[0].failures
-    assert failure.startswith("a line of progress is no event: {")
+    assert failure.startswith("a line of progress is not an event: {")
 
 
 @pytest.mark.parametrize(
@@ -378,13 +378,13 @@ def test_progress_that_is_no_event_is_an_unexpected_variant(source: Source, reco
         ({"response": []}, "the response is damaged: "),
         ({"response": {}}, "the response is damaged: observed: Field required"),
         ({"response": outcome("v", observed="maybe")}, "the response is damaged: observed: "),
-        ({"response": outcome("v", virtual_s=float("nan"))}, "the response is damaged: nan are no seconds"),
+        ({"response": outcome("v", virtual_s=float("nan"))}, "the response is damaged: nan is not a number of seconds"),
         ({"response": outcome("v", evidence=["a"])}, "the response is damaged: evidence: "),
         ({"error": {"message": "no"}}, "the error is damaged: "),
         ({"error": "\xff"}, "the error is damaged: "),
-        ({"answer": 1}, "a line of progress is no message: "),
-        ({"id": 1, "report": {}}, "a line of progress is no message: "),
-        ({}, "{source}: its code ended the process before testbed was done"),
+        ({"answer": 1}, "a line of progress is not a message: "),
+        ({"id": 1, "report": {}}, "a line of progress is not a message: "),
+        ({}, "{source}: its code ended the process before testbed had finished"),
     ],
 )
 def test_a_verdict_that_is_damaged_is_an_unexpected_variant(source: Source, message: dict[str, Any], text: str) -> None:

@@ -110,18 +110,18 @@ def test_a_shipped_name_wins_over_a_directory_of_that_name(home: Path) -> None:
     ("name", "hint"),
     [
         ("ip-reus", "Did you mean ip-reuse? `testbed list`"),
-        ("zzz", "`testbed list` shows those that are shipped"),
+        ("zzz", "`testbed list` shows the shipped scenarios"),
         ("mien/flap", "Did you mean mine/flap? "),
         ("mine/flip", "Did you mean mine/flap? "),
         ("mine/flap/scenrio.py", "Did you mean mine/flap/scenario.py? "),
-        ("mine/data", "`testbed list` shows those that are shipped"),
+        ("mine/data", "`testbed list` shows the shipped scenarios"),
     ],
 )
 def test_an_unknown_name_gets_the_closest_one_or_the_rule(home: Path, name: str, hint: str) -> None:
     (home / "mine" / "flap").mkdir(parents=True)
     (home / "mine" / "flap" / "scenario.py").touch()
     (home / "mine" / "dat").mkdir()
-    with pytest.raises(InputError, match=f"there is no scenario '{name}'") as said:
+    with pytest.raises(InputError, match=f"scenario '{name}' does not exist") as said:
         scenarios.resolve(name)
     assert said.value.hint.startswith(hint)
 
@@ -194,16 +194,16 @@ def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(files, "FILES_BYTES", 1 << 20)
     monkeypatch.setattr(files, "read", lambda file: pytest.fail(f"{file} is read"))
     (tmp_path / "mine" / "trace").write_bytes(bytes(1 << 20))
-    with pytest.raises(InputError, match="holds more than 1 MiB") as said:
+    with pytest.raises(InputError, match="has more than 1 MiB") as said:
         source.files()
     assert said.value.where == str(tmp_path / "mine")
-    assert said.value.hint.startswith("trace has 1 MiB. Of a program, leave out the debug information: `strip`")
+    assert said.value.hint.startswith("trace has 1 MiB. Remove the debug information of a program: `strip`")
 
 
 def test_a_file_that_is_too_large_is_refused_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILES_BYTES", 1 << 20)
     (tmp_path / "multus").write_bytes(bytes((1 << 20) + 1))
-    with pytest.raises(InputError, match="the file has 2 MiB; 1 MiB travel to a machine\n  Of a program"):
+    with pytest.raises(InputError, match="the file has 2 MiB; a machine accepts 1 MiB\n  Remove the debug"):
         files.read(tmp_path / "multus")
 
 
@@ -355,7 +355,7 @@ def test_a_file_that_cannot_be_loaded_is_named_with_its_line(
 
 def test_a_file_that_is_no_python_is_refused_with_the_rule(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", GOOD, "story.yml"))
-    assert (error.where, error.message) == (f"{tmp_path}/mine/story.yml", "is no Python file")
+    assert (error.where, error.message) == (f"{tmp_path}/mine/story.yml", "is not a Python file")
     assert error.hint == "A scenario is a .py file, or a directory with a scenario.py."
 
 
@@ -368,14 +368,14 @@ def test_each_of_several_errors_has_the_path_of_its_file(tmp_path: Path) -> None
 
 def test_a_file_with_two_scenarios_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", f"{GOOD}\nclass Second(Story): ...\n"))
-    assert error.message == "a scenario file holds one subclass of testbed.Scenario, this one 2"
+    assert error.message == "a scenario file must define one subclass of testbed.Scenario; this one defines 2"
     assert error.where == f"{tmp_path}/mine/scenario.py"
 
 
 @pytest.mark.usefixtures("own_process")
 def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     error = refused(write(tmp_path / "mine", "import os\nprint('the reason', flush=True)\nos._exit(7)\n"))
-    assert error.message == "its code ended the process before testbed was done:\nthe reason"
+    assert error.message == "its code ended the process before testbed had finished:\nthe reason"
 
 
 @pytest.mark.usefixtures("own_process")

@@ -90,7 +90,7 @@ def test_a_clock_that_stands_still_with_a_cpu_is_a_hang(host: Callable[[float], 
 
 def test_a_qemu_that_does_not_answer_is_a_hang(host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(_: Machine) -> int:
-        raise MachineError("QEMU did not carry out qom-get: no answer")
+        raise MachineError("QEMU did not execute qom-get: no answer")
 
     monkeypatch.setattr(Machine, "clock_s", silent)
     with pytest.raises(MachineError, match=r"the guest hangs: QEMU did not .* no answer(.|\n)*last words"):
@@ -147,7 +147,7 @@ def test_a_machine_without_a_cpu_does_not_hang_but_is_given_up(host: Callable[[f
 def test_a_machine_that_gets_little_is_let_be_and_the_user_hears_of_it_once(host: Callable[[float], None]) -> None:
     host(0.9)
     said = watched(Machine(forever(7), itertools.count()), itertools.count())
-    assert said == ["this host is busy: a machine waits for a CPU most of the time"]
+    assert said == ["this host is busy: a machine mostly waits for a CPU"]
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])

@@ -68,7 +68,7 @@ def test_a_request_arrives_as_it_was_sent(request: Request[Any], number: int) ->
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_a_request_of_another_version_is_refused(version: object) -> None:
     message = {**messages.ask(0, SCHEMA), "protocol": version}
-    with pytest.raises(InputError, match=f"is of version {version} of the protocol, and this machine knows version 1"):
+    with pytest.raises(InputError, match=f"has version {version} of the protocol, but this machine has version 1"):
         messages.parse(message)
 
 
@@ -137,9 +137,11 @@ def test_a_request_without_an_answer_is_told_from_one_that_crashed() -> None:
     job = job_of(*[SCHEMA] * 3)
     job.receive(messages.load(messages.ended(1, b"the reason\n")))
     channel_to(job, 2).crash("Traceback …\n")
-    with pytest.raises(UnansweredError, match=r"^x: its code ended the process before testbed was done$"):
+    with pytest.raises(UnansweredError, match=r"^x: its code ended the process before testbed had finished$"):
         job.answer(0, about="x")
-    with pytest.raises(UnansweredError, match=r"^x: its code ended the process before testbed was done:\nthe reason$"):
+    with pytest.raises(
+        UnansweredError, match=r"^x: its code ended the process before testbed had finished:\nthe reason$"
+    ):
         job.answer(1, about="x")
     with pytest.raises(TestbedError, match=r"^x: Traceback …$"):
         job.answer(2, about="x")
@@ -174,7 +176,7 @@ def test_of_what_an_ended_process_wrote_the_end_is_shown() -> None:
     ],
 )
 def test_what_is_no_message_is_one_error(message: dict[str, Any]) -> None:
-    with pytest.raises(MachineError, match="a line of progress is no message: "):
+    with pytest.raises(MachineError, match="a line of progress is not a message: "):
         job_of(SCHEMA).receive(message)
 
 

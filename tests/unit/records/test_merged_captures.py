@@ -75,5 +75,5 @@ def test_a_full_disk_leaves_no_half_file(
 def test_a_packet_of_before_the_events_is_kept_and_says_so(written: Written) -> None:
     found = written(leaf_e1=[(-MS, REQUEST)])
     assert [(t, texts) for _, t, _, _, texts in found.packets] == [
-        (0, ["before the events: the clock was set meanwhile"])
+        (0, ["before the events: the clock was changed during the capture"])
     ]

@@ -129,12 +129,7 @@ def network(t: int, command: str, of: str = SERVER, pod: str = "pod-a") -> Event
 def test_the_first_frame_to_a_mac_that_is_gone_says_whose_it_was(written: Written) -> None:
     frames = [(t * MS, roce(CLIENT, SERVER, TO_POD, psn=t)) for t in (1, 3, 4)]
     found = written([network(0, "ADD"), network(2 * MS, "DEL")], leaf_e2=frames, leaf_e1=[(5 * MS, frames[2][1])])
-    assert comments(found) == [
-        [],
-        [f"mac.gone: the first frame to {SERVER} since pod-a, which had it, lost it"],
-        [],
-        [],
-    ]
+    assert comments(found) == [[], [f"mac.gone: the first frame to {SERVER} since pod-a lost this MAC"], [], []]
 
 
 def test_a_mac_that_another_pod_has_by_then_is_not_gone(written: Written) -> None:

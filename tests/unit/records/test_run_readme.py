@@ -22,7 +22,7 @@ def test_a_run_has_a_line_for_each_kind_of_file(tmp_path: Path) -> None:
     lay(tmp_path, "result.json", "scenario/scenario.py", "a/events.jsonl", "a/leaf-e1.pcap", "a/leaf-e2.pcap")
     lay(tmp_path, "b/events.jsonl", "b/traceback.txt", "b/leaf-e1.tcpdump.log", "b/server.log", "b/job/rank-0.log")
     assert explained(tmp_path) == [
-        "What it left. docs/runs.md of testbed has more on these files.",
+        "What it left. docs/runs.md of testbed describes these files.",
         "result.json",
         "scenario/",
         "In the directory of each variant:",

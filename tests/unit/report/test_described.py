@@ -32,7 +32,7 @@ def test_a_write_has_its_bth_and_reth() -> None:
         "DMA length": "4096 bytes",
     }
     assert fields(data, "Payload") == {"length": "1024 bytes"}
-    assert packet.detail == "4096 bytes to be written"
+    assert packet.detail == "4096 bytes to write"
 
 
 @pytest.mark.parametrize(

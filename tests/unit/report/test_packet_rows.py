@@ -18,7 +18,7 @@ def read(tmp_path: Path, *given: tuple[int, bytes]) -> Captured:
 def test_a_row_is_a_message_and_a_try_of_it(tmp_path: Path) -> None:
     _, first, again = read(tmp_path, *FRAMES).rows
     assert (first.t, first.last, first.number, first.last_number, first.count) == (150 * MS, 151 * MS, 2, 3, 2)
-    assert first.text == "RC RDMA WRITE First … Last, QP 17, PSN 100 … 101, 4096 bytes to be written"
+    assert first.text == "RC RDMA WRITE First … Last, QP 17, PSN 100 … 101, 4096 bytes to write"
     assert (first.level, first.why) == ("bad", f"goes to pod-a's MAC; {IP} is pod-b's")
     assert again.why.endswith("; sent again")
     assert dict(first.layers)["RETH"]

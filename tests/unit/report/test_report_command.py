@@ -168,7 +168,7 @@ def change_name(result: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda path: (path / "result.json").unlink(), "is no run directory: it has no result.json"),
+        (lambda path: (path / "result.json").unlink(), "is not a run directory: it has no result.json"),
         (lambda path: (path / "result.json").write_text("{"), "is damaged: JSONDecodeError"),
         (lambda path: (path / "result.json").write_text("[]"), "is damaged: TypeError"),
         (lambda path: (path / "result.json").write_text('{"variants": [{}]}'), "is damaged: KeyError: 'name'"),

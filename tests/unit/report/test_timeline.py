@@ -195,5 +195,5 @@ def test_a_drawing_of_the_rows_is_that_of_the_plan() -> None:
 def test_rows_that_lead_nowhere_are_no_plan() -> None:
     from testbed.executor.topologies import plan_of
 
-    with pytest.raises(InputError, match="a:eth1 leads to nowhere:e1"):
+    with pytest.raises(InputError, match="the peer of a:eth1 is nowhere:e1"):
         plan_of({"name": "x", "interfaces": [row("a", "eth1", "nowhere:e1", A)]})

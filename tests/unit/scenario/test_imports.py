@@ -61,4 +61,4 @@ def test_an_import_that_meets_another_module_than_the_one_beside_it_is_explained
     write("def mine(): ...", "json.py")
     with pytest.raises(InputError, match="cannot import name 'mine'") as said:
         loading.load(write("from json import mine"))
-    assert "Others have the names of json.py beside it" in said.value.hint
+    assert "have the same names as json.py beside it" in said.value.hint

@@ -58,7 +58,7 @@ def test_an_error_in_a_module_beside_it_is_at_the_line_that_imports_it(write: Ca
 )
 def test_a_file_holds_exactly_one_scenario(write: Callable[..., Path], text: str, count: int) -> None:
     error = refused(write(text))
-    assert error.message == f"a scenario file holds one subclass of testbed.Scenario, this one {count}"
+    assert error.message == f"a scenario file must define one subclass of testbed.Scenario; this one defines {count}"
     assert error.where == "scenario.py"
     assert "docs/scenarios.md" in error.hint
 
@@ -77,7 +77,7 @@ def test_a_scenario_that_is_only_imported_is_not_the_file_s(write: Callable[...,
         (['"A story."', RUN], "class Story has no `variants`"),
         (['"A story."', ONE], "class Story has no method `run`"),
         (['"A story."', "variants = ()", RUN], "class Story has no variants"),
-        (['"A story."', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN], "variant b is there twice"),
+        (['"A story."', 'variants = [Variant(name, "fault", "") for name in "abcb"]', RUN], "variant b is given twice"),
         (
             ['"A story."', 'variants = (Variant("a", "broken", ""),)', RUN],
             "variant a expects 'broken', not 'fault' or 'healthy'",

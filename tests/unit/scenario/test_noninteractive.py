@@ -53,7 +53,7 @@ def test_code_that_asks_for_input_is_refused_at_its_line(tmp_path: Path) -> None
     ]
     said = outcome(tmp_path, *(f"def ask():\n    {one}\nask()\n" for one in asks))
     for number, one in enumerate(asks):
-        expected = f"story{number}.py:4|`{one}` asks for input, and no keyboard is connected to a machine"
+        expected = f"story{number}.py:4|`{one}` asks for input, but a machine has no keyboard"
         assert expected in said
 
 
@@ -66,7 +66,7 @@ def test_a_debugger_is_refused(tmp_path: Path) -> None:
 def test_the_line_is_the_innermost_of_the_user_s_files(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("def ask():\n\n    return input()\n")
     said = outcome(tmp_path, "import beside\nbeside.ask()\n")
-    assert said == ["beside.py:3|`return input()` asks for input, and no keyboard is connected to a machine"]
+    assert said == ["beside.py:3|`return input()` asks for input, but a machine has no keyboard"]
 
 
 def test_a_program_finds_its_input_at_the_end(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_what_asks_for_input_is_refused_at_its_line(done: Done, name: str, line:
 @pytest.mark.parametrize(
     ("text", "argument", "said"),
     [
-        ("def test_it(): ...", "--pdb", "--pdb waits for a keyboard, and none is connected to a machine"),
+        ("def test_it(): ...", "--pdb", "--pdb waits for a keyboard, but a machine has none"),
         (
             "import pytest\n@pytest.mark.limit('long')\ndef test_it(): ...",
             "-q",

@@ -21,7 +21,7 @@ def test_what_is_shared_is_left_of_the_buffer_beside_reserves_and_headroom() -> 
     ("values", "wrong", "hint"),
     [
         ({"pfc_headroom": 1000}, "pfc_headroom (1000 bytes) does not hold one frame", "MTU has 1518"),
-        ({"buffer": 50_000}, "leaves -50000 to share", "`buffer: 106000` is the least that works."),
+        ({"buffer": 50_000}, "leaves -50000 shared bytes", "The minimum is `buffer: 106000`."),
         ({"pfc_xon_offset": 290_000}, "(290000 bytes) is above the threshold", "`pfc_xon_offset: 75000`"),
     ],
 )

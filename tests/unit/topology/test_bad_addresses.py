@@ -17,7 +17,7 @@ from refusals import HEAD, assert_refused_at_caret, refused, with_node
         ),
         (
             ["{endpoints: [sw:e1, a:eth1], ipv6: [^fd00::7/64]}"],
-            "sw:e1 is a port of a switch and has no address; give the address to a VLAN in 'vlans'",
+            "sw:e1 is a port of a switch and cannot have an address; give the address to a VLAN in 'vlans'",
         ),
         (
             ["{endpoints: [a:eth1, b:eth1], ipv6: [^fd00::7/48]}"],
@@ -41,7 +41,7 @@ def test_an_ipv6_subnet_without_room_for_its_hosts() -> None:
         " b: {kind: host}, c: {kind: host}}\n"
         "  links: [{endpoints: [sw:e1, a:e]}, {endpoints: [sw:e2, b:e]}, {endpoints: [sw:e3, c:e]}]\n"
     )
-    assert "fd00::/126 of VLAN 1 of sw has 3 usable addresses, 4 are needed" in line
+    assert "fd00::/126 of VLAN 1 of sw has 3 usable addresses, but needs 4" in line
 
 
 def test_subnets_of_two_vlans_overlap() -> None:
@@ -58,7 +58,7 @@ def test_one_subnet_on_two_switches_that_no_link_joins() -> None:
     )
     assert lines == [
         "t.yml:5:36: 10.0.0.0/24 of VLAN 10 of s2 overlaps 10.0.0.0/24 of VLAN 10 of s1, in line 4: "
-        "segments that no link joins need subnets of their own"
+        "segments without a link between them need separate subnets"
     ]
 
 
@@ -68,7 +68,7 @@ def test_a_subnet_without_room_for_its_hosts() -> None:
     (line,) = refused(
         f"name: lab\ntopology:\n  nodes:\n    sw: {{kind: switch, vlans: {{1: 10.0.0.1/29}}}}\n{hosts}  links:\n{links}"
     )
-    assert line == "t.yml:4:35: 10.0.0.0/29 of VLAN 1 of sw has 6 usable addresses, 7 are needed"
+    assert line == "t.yml:4:35: 10.0.0.0/29 of VLAN 1 of sw has 6 usable addresses, but needs 7"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_subnet_without_room_for_its_hosts() -> None:
         ("[{to: default, via: ^10.0.0.2}]", "10.0.0.2 is an address of 'a' itself"),
         ("[{to: default, via: ^10.1.0.1}]", "10.1.0.1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
         ("[{to: default, via: 10.0.0.1}, {to: ^0.0.0.0/0, via: 10.0.0.9}]", "'a' has two routes to 0.0.0.0/0"),
-        ("[{to: 10.9.0.0/16, via: ^fd00::1}]", "fd00::1 is IPv6, and 10.9.0.0/16 is not"),
+        ("[{to: 10.9.0.0/16, via: ^fd00::1}]", "fd00::1 is IPv6, but 10.9.0.0/16 is not"),
         ("[{to: default, via: ^fd01::1}]", "fd01::1 is in no subnet of 'a'; its subnets: 10.0.0.0/24, fd00::/64"),
     ],
 )
@@ -93,4 +93,4 @@ def test_the_pool_is_used_up() -> None:
     hosts = "".join(f"    h{i}: {{kind: host}}\n" for i in range(1026))
     links = "".join(f"    - endpoints: ['h{i}:eth1', 'h{i + 1}:eth1']\n" for i in range(0, 1026, 2))
     (line,) = refused(f"name: lab\ntopology:\n  nodes:\n{hosts}  links:\n{links}")
-    assert line.startswith("t.yml:1543:7: no subnet is left in the pool for the link h1024:eth1 – h1025:eth1")
+    assert line.startswith("t.yml:1543:7: the pool has no subnet left for the link h1024:eth1 – h1025:eth1")

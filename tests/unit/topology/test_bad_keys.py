@@ -30,7 +30,7 @@ def test_what_was_meant_is_found_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("^link-down", "a fault is a mapping with its name under 'fault' and its parameters, not the string"),
+        ("^link-down", "a fault must be a mapping with 'fault', its name, and parameters, not the string"),
         ("^{end: a:eth1}", "a fault lacks the key 'fault', its name"),
         ("^{fault: 7}", "'fault' must be a string, not the number 7"),
         ("{fault: link-loss, end: ^a:eth2, loss: 1}", "unknown end 'a:eth2'; there are: a:eth1, b:eth1; did you"),
@@ -89,7 +89,9 @@ def test_the_name_of_a_lab_is_no_number() -> None:
 
 
 def test_a_number_and_its_text_are_one_node() -> None:
-    assert_refused_at_caret("name: lab\ntopology:\n  nodes: ^{7: {kind: host}, '7': {kind: host}}\n", "one name of")
+    assert_refused_at_caret(
+        "name: lab\ntopology:\n  nodes: ^{7: {kind: host}, '7': {kind: host}}\n", "the same node name"
+    )
 
 
 def test_missing_parts_are_named() -> None:

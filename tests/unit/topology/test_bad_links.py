@@ -43,7 +43,7 @@ def test_the_quality_of_one_direction() -> None:
         ("^{vlan: 10}", "a link lacks the key 'endpoints'"),
         ("{endpoints: [^'a:e/1', b:eth1]}", "the string 'e/1' is not a usable interface name: letters, digits"),
         ("{endpoints: [^'a:e123456789012345', b:eth1]}", "is not a usable interface name"),
-        ("{endpoints: [^'a:lo', b:eth1]}", "interface name 'lo' is taken by Linux in every network namespace"),
+        ("{endpoints: [^'a:lo', b:eth1]}", "Linux uses the interface name 'lo' in every network namespace"),
         ("{endpoints: [a:eth1, b:eth1], mtu: ^67}", "MTU 67 is not in 68..65535 bytes"),
         ("{endpoints: [a:eth1, b:eth1], mtu: ^65536}", "MTU 65536 is not in 68..65535 bytes"),
         ("{endpoints: [a:eth1, b:eth1], mtu: ^1500.0}", "'mtu' must be an integer, not the number 1500.0"),
@@ -81,7 +81,7 @@ def test_the_quality_of_one_direction() -> None:
         ("{endpoints: [{node: a, interface: eth1, mac: ^x}, b:eth1]}", "the string 'x' is not a MAC address such as"),
         (
             "{endpoints: [{node: a, interface: eth1, mac: ^'06:00:00:00:00:01'}, b:eth1]}",
-            "addresses that start with 06 are kept for what is made while a lab runs",
+            "addresses that start with 06 are reserved for pods",
         ),
         (
             "{endpoints: [{node: a, ^iface: eth1}, b:eth1]}",
@@ -99,7 +99,7 @@ def test_a_link(link: str, message: str) -> None:
         (["{endpoints: [sw:e1, ^aa:eth1], vlan: 10}"], "unknown node 'aa'; nodes: sw, a, b, br; did you mean 'a'?"),
         (
             ["{endpoints: [a:eth1, ^'mgmt-net:x']}"],
-            "unknown node 'mgmt-net'; nodes: sw, a, b, br; as containerlab's special endpoint it is there in files",
+            "unknown node 'mgmt-net'; nodes: sw, a, b, br; containerlab's special endpoint of this name is",
         ),
         (
             ["{endpoints: [a:eth1, ^'macvlan:x']}"],
@@ -117,16 +117,19 @@ def test_a_link(link: str, message: str) -> None:
         (["^{endpoints: [sw:e1, a:eth1]}"], "which VLAN of 'sw'? Add 'vlan' or 'trunk'; VLANs of 'sw': 10, 20"),
         (["{endpoints: [a:eth1, b:eth1], ^vlan: 10}"], "'vlan' needs a switch at one end of the link"),
         (["{endpoints: [a:eth1, br:p1], ^trunk: [10]}"], "'trunk' needs a switch at one end of the link"),
-        (["{endpoints: [sw:e1, a:eth1], ^trunk: [10]}"], "host 'a' reads untagged frames only: add 'vlan'"),
-        (["{endpoints: [sw:e1, br:p1], ^trunk: [10]}"], "bridge 'br' does not know VLANs"),
+        (["{endpoints: [sw:e1, a:eth1], ^trunk: [10]}"], "host 'a' receives untagged frames only: add 'vlan'"),
+        (["{endpoints: [sw:e1, br:p1], ^trunk: [10]}"], "bridge 'br' has no VLANs"),
         (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [20, ^20]}"], "VLAN 20 is twice in the trunk"),
         (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [^10]}"], "VLAN 10 is both the access VLAN and in the trunk"),
         (["{endpoints: [sw:e1, a:eth1], vlan: 10, trunk: [^30]}"], "VLAN 30 is not among the VLANs of 'sw'"),
         (
             ["{endpoints: [sw:e1, a:eth1], vlan: 10, ipv4: [^10.0.10.7/24]}"],
-            "sw:e1 is a port of a switch and has no address;",
+            "sw:e1 is a port of a switch and cannot have an address;",
         ),
-        (["{endpoints: [br:p1, a:eth1], ipv4: [^10.0.10.7/24]}"], "br:p1 is a port of a bridge and has no address"),
+        (
+            ["{endpoints: [br:p1, a:eth1], ipv4: [^10.0.10.7/24]}"],
+            "br:p1 is a port of a bridge and cannot have an address",
+        ),
         (
             ["{endpoints: [sw:e1, a:eth1], vlan: 10, ipv4: [null, ^10.0.11.7/24]}"],
             "10.0.11.7/24 of a:eth1 is outside 10.0.10.0/24, the subnet of VLAN 10 of sw",
@@ -164,7 +167,7 @@ def test_a_link(link: str, message: str) -> None:
         ),
         (
             ["{endpoints: [br:p1, sw:e1], vlan: 10}", "^{endpoints: [br:p2, sw:e2], vlan: 10}"],
-            "this link closes a layer-2 loop (bridge br), and nothing here runs spanning tree",
+            "this link closes a layer-2 loop (bridge br), and a lab runs no spanning tree",
         ),
     ],
 )
@@ -177,4 +180,4 @@ def test_a_trunk_with_two_links_is_a_loop_in_its_vlan() -> None:
         "name: lab\ntopology:\n  nodes: {s1: {kind: switch}, s2: {kind: switch}}\n  links:\n"
         "    - {endpoints: [s1:e1, s2:e1], trunk: [1]}\n    - {endpoints: [s1:e2, s2:e2]}\n"
     )
-    assert lines == ["t.yml:6:7: this link closes a layer-2 loop (VLAN 1 of s1), and nothing here runs spanning tree"]
+    assert lines == ["t.yml:6:7: this link closes a layer-2 loop (VLAN 1 of s1), and a lab runs no spanning tree"]

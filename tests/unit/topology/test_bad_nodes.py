@@ -17,17 +17,17 @@ from testbed.topology.values import check_rdma
         (
             "{kind: linux, ^network-mode: 'container:x'}",
             "containerlab's key 'network-mode' is not supported in node 'n': the node would share the network of a "
-            "container, and each node has one of its own; supported: ",
+            "container, but each node has its own; supported: ",
         ),
         (
             "{kind: linux, ^stages: {create: {exec: [{command: ls}]}}}",
-            "in node 'n': commands of a stage are not run; put them into 'exec'; supported: ",
+            "in node 'n': a lab does not run commands of a stage; put them into 'exec'; supported: ",
         ),
         ("{kind: linux, sysctls: ^{a: 1}}", "'a' is not the name of a sysctl such as net.ipv4.ip_forward"),
         ("{kind: linux, sysctls: ^{net.ipv4/../../vm: 1}}", "'net.ipv4/../../vm' is not the name of a sysctl"),
         (
             "{kind: linux, sysctls: ^{vm.swappiness: 1}}",
-            "sysctl 'vm.swappiness' is the machine's and not a node's; a node has those of net",
+            "sysctl 'vm.swappiness' belongs to the machine, not to a node; a node has only",
         ),
         (
             "{kind: linux, sysctls: ^{net.ipv4.ip_forward: true}}",
@@ -54,7 +54,10 @@ from testbed.topology.values import check_rdma
             "{kind: host, nic: ^hardwar}",
             "'nic' must be 'hardware' or 'rxe', not the string 'hardwar'; did you mean 'hardware'?",
         ),
-        ("{kind: host, rdma: ^yes}", "'rdma' is true, false or a NIC such as {device: mlx5_0}, not the string 'yes'"),
+        (
+            "{kind: host, rdma: ^yes}",
+            "'rdma' must be true, false or a NIC such as {device: mlx5_0}, not the string 'yes'",
+        ),
         ("{kind: host, ^vlans: {1: }}", "'vlans' is a key of a switch, not of a host; allowed: routes, nic, rdma"),
         ("{kind: bridge, ^nic: rxe}", "'nic' is a key of a host, not of a bridge; allowed: labels, group"),
         ("{kind: switch, profile: ^7}", "'profile' must be a string, not the number 7; quote it"),
@@ -72,7 +75,7 @@ from testbed.topology.values import check_rdma
         ("{kind: switch, vlans: {1: ^224.0.0.1/24}}", "224.0.0.1 cannot be the address of an interface"),
         ("{kind: switch, vlans: {1: ^2001:db8::1::/64}}", "the string '2001:db8::1::' is not an IPv6 address"),
         ("{kind: switch, vlans: {1: ^2001:db8::1}}", "lacks the length of its prefix; for example 2001:db8::1/64"),
-        ("{kind: switch, vlans: {1: ^2001:db8::/64}}", "2001:db8::/64 is the address of any router in 2001:db8::/64"),
+        ("{kind: switch, vlans: {1: ^2001:db8::/64}}", "2001:db8::/64 is the routers' anycast address in"),
         (
             "{kind: switch, vlans: {1: ^2001:db8::1/128}}",
             "prefix length '128' of the string '2001:db8::1/128' is not in 1..127",
@@ -84,17 +87,14 @@ from testbed.topology.values import check_rdma
             "{kind: switch, vlans: {1: [10.0.0.1/24, ^10.0.1.1/24]}}",
             "an SVI has one IPv4 address; the first is 10.0.0.1/24",
         ),
-        (
-            "{kind: switch, vlans: {1: [10.0.0.1/24, ^7]}}",
-            "an address such as 10.0.10.1/24 is due here, not the number 7",
-        ),
-        ("{kind: switch, vlans: {1: ^{}}}", "an address such as 10.0.10.1/24 is due here, not a mapping"),
-        ("{kind: switch, vlans: {1: ^24}}", "an address such as 10.0.10.1/24 is due here, not the number 24"),
+        ("{kind: switch, vlans: {1: [10.0.0.1/24, ^7]}}", "expected an address such as 10.0.10.1/24, not the number 7"),
+        ("{kind: switch, vlans: {1: ^{}}}", "expected an address such as 10.0.10.1/24, not a mapping"),
+        ("{kind: switch, vlans: {1: ^24}}", "expected an address such as 10.0.10.1/24, not the number 24"),
         ("{kind: host, labels: ^{a: [1]}}", "label 'a' must be a string, a number or a boolean, not a list"),
         ("{kind: host, routes: [^{to: default}]}", "a route lacks the key 'via'"),
-        ("{kind: host, routes: [{to: ^any, via: 10.0.0.1}]}", "'to' is 'default' or a subnet such as"),
+        ("{kind: host, routes: [{to: ^any, via: 10.0.0.1}]}", "'to' must be 'default' or a subnet such as"),
         ("{kind: host, routes: [{to: ^10.0.0.1/8, via: 10.0.0.1}]}", "10.0.0.1/8 has host bits set"),
-        ("{kind: host, routes: [{to: default, via: ^5}]}", "'via' is the next hop's address"),
+        ("{kind: host, routes: [{to: default, via: ^5}]}", "'via' must be the next hop's address"),
         ("{kind: host, routes: [{to: default, via: ^[]}]}", "'via' is an empty list"),
         ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, x]}]}", "the string 'x' is not an IPv4 address"),
         ("{kind: host, routes: [{to: default, via: ^[10.0.0.1, 10.0.0.1]}]}", "10.0.0.1 is twice in 'via'"),
@@ -138,4 +138,4 @@ def test_two_interfaces_with_one_rdma_name() -> None:
         "name: lab\ntopology:\n  nodes: {a: {kind: host}, a-b: {kind: host}}\n"
         "  links:\n    - endpoints: [a:b-c, a-b:c]\n"
     )
-    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; name another for one"
+    assert line == "t.yml:5:26: a-b:c and a:b-c would both have the RDMA device 'a-b-c'; rename one of them"

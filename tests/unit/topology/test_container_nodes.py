@@ -46,7 +46,7 @@ def test_keys_of_a_container_need_an_image(key: str) -> None:
     name = key.partition(":")[0]
     assert (
         refused(f"    a: {{kind: linux, {key}}}\n")
-        == f"t.yml:4:22: {name!r} is for a container, and 'a' has no 'image'"
+        == f"t.yml:4:22: {name!r} is for a container, but 'a' has no 'image'"
     )
 
 
@@ -59,10 +59,10 @@ def test_other_kinds_have_no_containers(key: str) -> None:
 @pytest.mark.parametrize(
     ("bind", "message"),
     [
-        ("/etc/hosts:/etc/hosts", "bind '/etc/hosts:/etc/hosts': a lab has the files beside the topology file"),
-        ("../a:/a", "bind '../a:/a': a lab has the files beside the topology file"),
-        ("b/../../a:/a", "bind 'b/../../a:/a': a lab has the files beside the topology file"),
-        ("__clabDir__/a:/a", "bind '__clabDir__/a:/a': a lab has the files beside the topology file"),
+        ("/etc/hosts:/etc/hosts", "bind '/etc/hosts:/etc/hosts': a lab has only the files beside the topology file"),
+        ("../a:/a", "bind '../a:/a': a lab has only the files beside the topology file"),
+        ("b/../../a:/a", "bind 'b/../../a:/a': a lab has only the files beside the topology file"),
+        ("__clabDir__/a:/a", "bind '__clabDir__/a:/a': a lab has only the files beside the topology file"),
         ("a", "the string 'a' is not a bind such as 'conf/frr.conf:/etc/frr/frr.conf:ro'"),
         ("a:b", "the string 'a:b' is not a bind such as"),
         ("a:/b:z", "the string 'a:/b:z' is not a bind such as"),

@@ -66,12 +66,12 @@ def test_a_link_of_hardware_is_not_lossless_by_itself() -> None:
 @pytest.mark.parametrize(
     ("link", "message"),
     [
-        ('^{endpoints: ["a:eth1", "leaf:e1"]}', "is mlx5_0 of this machine, whose cable does not end at leaf:e1"),
-        (f'^{{endpoints: [{PORT}, "c:eth1"]}}', "is ens2f0 of this machine, whose cable does not end at c:eth1"),
-        ('{endpoints: ["a:eth1", {node: leaf, interface: e1, hardware: ^ens2f1}]}', "ens2f1 is leaf:e2 already"),
+        ('^{endpoints: ["a:eth1", "leaf:e1"]}', "is mlx5_0 of this machine, but its cable does not end at leaf:e1"),
+        (f'^{{endpoints: [{PORT}, "c:eth1"]}}', "is ens2f0 of this machine, but its cable does not end at c:eth1"),
+        ('{endpoints: ["a:eth1", {node: leaf, interface: e1, hardware: ^ens2f1}]}', "ens2f1 is already leaf:e2"),
         (
             f"{{endpoints: [{PORT}, {{node: a, interface: eth1, hardware: ^eno1}}]}}",
-            "a:eth1 is the NIC mlx5_0, which has its interface: it needs no 'hardware'",
+            "a:eth1 is the NIC mlx5_0, which has its own interface: remove 'hardware'",
         ),
         (f'{{endpoints: [{PORT}, "a:eth1"], lossless: ^true}}', "the cable of leaf:e1 is real"),
         ('{endpoints: [{node: leaf, interface: e1, hardware: ^5}, "a:eth1"]}', "'hardware' must be a string"),
@@ -88,7 +88,7 @@ def test_a_host_has_one_nic_and_a_link_for_it() -> None:
     )
     assert_refused_at_caret(
         text('{endpoints: ["a:eth1", "c:eth1"], rdma: false}', nic="^{device: mlx5_0}"),
-        "'a' has the NIC mlx5_0 and no link with RDMA for it",
+        "'a' has the NIC mlx5_0 but no link with RDMA for it",
     )
     twice = text(LINK, nic="{device: mlx5_1}").replace('"b:eth1"', '^"b:eth1"')
     assert_refused_at_caret(twice, "b:eth1 and a:eth1 would both have the RDMA device 'mlx5_1'")
@@ -99,7 +99,7 @@ def test_between_two_nics_is_nothing_of_the_lab(key: str) -> None:
     cable = 'endpoints: ["a:eth1", {node: b, interface: eth2}]'
     given = text(f"{{{cable}}}").replace('    - {endpoints: ["b:eth1"', "#")  # b's NIC is at this cable instead
     assert Topology.parse(given).plan().nodes["b"].interface("eth2").nic == "mlx5_1"
-    wrong = f"'{key.partition(':')[0]}': between a:eth1 and b:eth2 is no switch of the lab"
+    wrong = f"'{key.partition(':')[0]}': no switch of the lab is between a:eth1 and b:eth2"
     assert_refused_at_caret(given.replace(cable, f"{cable}, {key}"), wrong)
 
 
@@ -108,9 +108,9 @@ def test_between_two_nics_is_nothing_of_the_lab(key: str) -> None:
     [
         ("^{device: mlx5/0}", "the string 'mlx5/0' is not the name of an RDMA device such as 'mlx5_0'"),
         ("^{device: 5}", "the number 5 is not the name of an RDMA device"),
-        ("^{port: 1}", "'rdma' of a NIC has the key 'device' and no other, not 'port'"),
-        ("^mlx5_0", "'rdma' is true, false or a NIC such as {device: mlx5_0}, not the string 'mlx5_0'"),
-        ("^{}", "'rdma' of a NIC has the key 'device' and no other, not none"),
+        ("^{port: 1}", "'rdma' of a NIC must have the key 'device' only, not 'port'"),
+        ("^mlx5_0", "'rdma' must be true, false or a NIC such as {device: mlx5_0}, not the string 'mlx5_0'"),
+        ("^{}", "'rdma' of a NIC must have the key 'device' only, not none"),
     ],
 )
 def test_the_nic_of_a_host(nic: str, message: str) -> None:
@@ -123,7 +123,7 @@ def test_nor_is_there_while_a_lab_runs() -> None:
     left, right = Topology.parse(cable, source="t.yml").plan().links[0]
     sender, peer = Mock(plan=left, queues_at_peer=True), Mock(plan=right)
     sender.peer = peer
-    with pytest.raises(InputError, match="is no switch of the lab"):
+    with pytest.raises(InputError, match="no switch of the lab is between"):
         Direction(sender, left)
 
 

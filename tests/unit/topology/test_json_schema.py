@@ -47,7 +47,7 @@ def test_keys_that_are_passed_over_are_allowed_and_marked() -> None:
     definitions = json_schema()["$defs"]
     assert json_schema()["properties"]["mgmt"]["deprecated"]
     assert definitions["NodeDefinition"]["properties"]["cpu"]["description"].startswith(
-        "No effect: a container of a lab is run without it"
+        "No effect: a container of a lab runs without it"
     )
     assert "deprecated" not in definitions["NodeDefinition"]["properties"]["image"]
     assert definitions["EndpointDefinition"]["anyOf"][1]["properties"]["vars"]["deprecated"]

@@ -115,7 +115,7 @@ def test_a_nic_has_no_thresholds() -> None:
         ("^{dscp: 26, priority: 9}", "less than or equal to 7"),
         ("^{priority: 3}", "either 'dscp' or 'pcp'"),
         ("^{dscp: 26, pcp: 3, priority: 3}", "either 'dscp' or 'pcp'"),
-        ("[{dscp: 26, priority: 3}, {dscp: ^26, priority: 4}]", "dscp 26 is that of priority 3, too"),
+        ("[{dscp: 26, priority: 3}, {dscp: ^26, priority: 4}]", "dscp 26 also belongs to priority 3"),
         ("^[{dscp: 26, priority: 3}, {pcp: 4, priority: 4}]", "give all classes 'dscp', or all of them 'pcp'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_classes_that_cannot_be_are_refused(classes: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("link", "message"),
     [
-        (", queue: ^100", "'queue' is not for a lossless link, whose queues are in the profile of its switch"),
+        (", queue: ^100", "'queue' is not for a lossless link: its queues are in the profile of its switch"),
         (", ecn: ^10", "'ecn' is not for a lossless link"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_lossless_link_has_no_queue_of_its_own(link: str, message: str) -> Non
 def test_what_is_for_lossless_links_is_refused_elsewhere() -> None:
     text = FILE % ("{dscp: 26, priority: 3}", "")
     bridged = text.replace('"br:p1"], vlan: 10', '"br:p1"], vlan: 10, lossless: ^true')
-    assert_refused_at_caret(bridged, "br:p1 cannot be lossless: ports of switches can, and RDMA NICs of hosts")
+    assert_refused_at_caret(bridged, "br:p1 cannot be lossless: only ports of switches and RDMA NICs")
     assert_refused_at_caret(text.replace('"br:p1"], vlan: 10', '"br:p1"], vlan: 10, pfc: ^true'), "'pfc' is for links")
     none = text.replace("  lossless: {dscp: 26, priority: 3}\n", "").replace("rate: 100mbit", "lossless: ^true")
     assert_refused_at_caret(none, "the topology has no lossless classes")

@@ -185,7 +185,7 @@ self.addLink(a, b)
     elements(tmp_path, build)
     text = converted(tmp_path, (tmp_path / "mine.py").read_text())
     assert [line for line in text.splitlines() if "no address" in line] == [
-        f"# {host}:eth1 has no address in Mininet; here one is planned for it." for host in "ab"
+        f"# {host}:eth1 has no address in Mininet; testbed plans one." for host in "ab"
     ]
     Topology.parse(text).plan()
 
@@ -228,7 +228,7 @@ def test_a_torus_is_refused_for_its_loops(tmp_path):
             "",
             "mine.py: the file has more than one topology\n  Name one of them: mine.py:A, mine.py:B.",
         ),
-        ("topos = {'a': lambda: 7}\n", "", "mine.py: a makes no Topo but 7"),
+        ("topos = {'a': lambda: 7}\n", "", "mine.py: a creates 7, which is not a Topo"),
         ("topos = {'a': lambda: 1 / 0}\n", "", "mine.py:1: ZeroDivisionError: division by zero"),
         ("import os\nimport nowhere\n", "", "mine.py:2: ModuleNotFoundError: No module named 'nowhere'\n  The file is"),
         ("raise SystemExit(3)\n", "", "mine.py:1: SystemExit: 3"),
@@ -236,7 +236,7 @@ def test_a_torus_is_refused_for_its_loops(tmp_path):
         (
             "from mininet.net import Mininet\nnet = Mininet()\n",
             "",
-            "mine.py:2: Mininet(…) is called when the file is read, where there is no network\n  Put what builds",
+            "mine.py:2: Mininet(…) is called while the file is read, when no network exists\n  Put the code",
         ),
     ],
 )

@@ -62,13 +62,13 @@ def test_the_steps_of_all_ranks_send_what_the_matrix_says(tensor: int, pipeline:
 
 
 def test_what_cannot_be_shared_out_is_refused() -> None:
-    with pytest.raises(InputError, match="8 layers cannot be shared out evenly to 3 pipeline stages"):
+    with pytest.raises(InputError, match="8 layers cannot be divided evenly among 3 pipeline stages"):
         Training(SMALL, Parallel(pipeline=3))
     with pytest.raises(InputError, match="expert is 3 and data is 4"):
         Parallel(data=4, expert=3)
     with pytest.raises(InputError, match="tensor is 0; at least 1"):
         Parallel(tensor=0)
-    with pytest.raises(InputError, match="6 experts cannot be shared out to 4 ranks"):
+    with pytest.raises(InputError, match="6 experts cannot be divided among 4 ranks"):
         Training(Model(8, 16, 8, experts=6), Parallel(data=4, expert=4))
 
 

@@ -43,5 +43,5 @@ def test_ucx_finds_a_device_with_a_name_of_fifteen_characters() -> None:
 
 
 def test_a_device_with_a_longer_name_is_refused() -> None:
-    with pytest.raises(InputError, match=r"rank 0 on n0: UCX .* 0123456789-net10: .* of 15 characters at most"):
+    with pytest.raises(InputError, match=r"rank 0 on n0: UCX .* 0123456789-net10: .* keeps only 15 characters"):
         place("0123456789-net10")

@@ -16,7 +16,7 @@ STEPS: list[Step] = ["mac", "conflict", "gateway", "announce", "rp_filter", "vet
 
 def _each_once(value: list[Step]) -> list[Step]:
     if twice := sorted({step for step in value if value.count(step) > 1}):
-        raise ValueError(f"{', '.join(twice)} is there more than once")
+        raise ValueError(f"{', '.join(twice)} is given more than once")
     return value
 
 

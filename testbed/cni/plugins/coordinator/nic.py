@@ -136,4 +136,4 @@ def _entries(result: Mapping[str, Any], interface: str) -> list[Mapping[str, Any
             if "interface" not in entry or interfaces[entry["interface"]]["name"] == interface
         ]
     except (LookupError, TypeError):
-        raise Refusal(CONFIG, "prevResult.ips names an interface that prevResult.interfaces does not have") from None
+        raise Refusal(CONFIG, "prevResult.ips names an interface that is not in prevResult.interfaces") from None

@@ -28,8 +28,8 @@ def set_mac(nic: Nic, undo: ExitStack) -> None:
         return
     with rdma.Rdma() as here:
         if nic.name in here.links():
-            hint = "in the list coordinator belongs before rxe"
-            raise Refusal(OWN, f"{nic.name} has an RDMA device, which does not survive another MAC", hint)
+            hint = "put coordinator before rxe in the list"
+            raise Refusal(OWN, f"{nic.name} has an RDMA device, which does not survive a change of the MAC", hint)
     undo.callback(nic.kernel.set_link, nic.index, mac=nic.mac)
     nic.kernel.set_link(nic.index, mac=mac)
     nic.mac = mac

@@ -62,7 +62,7 @@ def late_by_a_loss(case: Case) -> Finding | None:
             continue
         rank = max(missed, key=lambda number: missed[number])
         late = f"{one} takes {one.lasted / 1e9:.2f} s, another {usual / 1e9:.2f} s"
-        text = f"packets to {case.rank(rank)} are lost on the way, and all wait for them: {late}"
+        text = f"packets to {case.rank(rank)} are lost on the way, and all ranks wait for them: {late}"
         facts = evidence((one.began, late), retries(case))
         return Finding("lossy-link", one.began, text, [rank], own_link(case, rank), evidence=facts)
     return None
@@ -79,7 +79,7 @@ def mtu_mismatch(case: Case) -> Finding | None:
         if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):
             continue
         name = link_name(case, *end)
-        text = f"{case.ranks(ranks)}: the ends of its link {name} have not the same MTU: {end[0]}:{end[1]} has {mtu}"
+        text = f"{case.ranks(ranks)}: the ends of its link {name} have different MTUs: {end[0]}:{end[1]} has {mtu}"
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
     return None

@@ -103,7 +103,7 @@ def _to_one_rank(case: Case) -> Finding | None:
     if not dropped:
         return None
     ranks, name = ranks_at(case, *target.end), link_name(case, *target.end)
-    text = f"all send to {case.ranks(ranks)} at once, and the queue of its link {name} drops what it cannot hold"
+    text = f"all send to {case.ranks(ranks)} at once, and the queue of its link {name} overflows"
     since = max(case.collectives, key=lambda one: one.lasted).began if case.collectives else case.job.began
     facts = evidence((since, target.text), iter(dropped), retries(case))
     return Finding("congested-link", since, text, ranks, name, evidence=facts)
@@ -173,8 +173,8 @@ def _slow(case: Case, end: End, how: str) -> Finding:
     count = case.growth.get((*end, "tx_bytes"), 0)
     facts = [
         (since, f"{end[0]}:{end[1]}: {how}"),
-        (since, f"{end[0]}:{end[1]} sends {count} bytes, which is no more than the others send"),
-        (since, f"{case.lasted / 1e9:.2f} s are spent in {len(case.done)} collectives"),
+        (since, f"{end[0]}:{end[1]} sends {count} bytes, not more than the others"),
+        (since, f"{len(case.done)} collectives take {case.lasted / 1e9:.2f} s in total"),
     ]
-    text = f"the link {name} is slow and sets everybody's pace; it is that of {case.ranks(ranks)}"
+    text = f"the link {name} of {case.ranks(ranks)} is slow and slows all ranks down"
     return Finding("slow-link", since, text, ranks, name, evidence=facts)

@@ -35,7 +35,7 @@ def wrong_gid(case: Case) -> Finding | None:
     for rank, (host, device) in enumerate(zip(case.job.hosts, case.job.devices, strict=False)):
         line = NO_GID.search(case.log(rank))
         if line and (host, device) in case.seen.devices:
-            which = f"the GID {line['gid']} is link-local" if line["gid"] else "there is none at the index it was given"
+            which = f"the GID {line['gid']} is link-local" if line["gid"] else "the device has none at the given index"
             text = f"{case.rank(rank)} has a wrong GID index for {device}: {which}"
             facts = [(case.job.ended, f"{case.rank(rank)}: {line[0]}")]
             return Finding("wrong-gid", case.job.began, text, [rank], own_link(case, rank), evidence=facts)
@@ -67,7 +67,7 @@ def slow_rank(case: Case) -> Finding | None:
         return None
     since = min(call.began for call in case.calls)
     times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
-    text = f"{case.rank(slow)} sets everybody's pace: apart from communication it takes {times}"
+    text = f"{case.rank(slow)} slows all ranks down: apart from communication it takes {times}"
     return Finding(
         "slow-rank",
         since,

@@ -111,7 +111,7 @@ def test_one_that_no_packet_met_had_no_effect(lab: Lab, log: EventLog, fault: Fa
     came, went = since(log, begin)
     assert came["data"]["hits"] == went["data"]["hits"] == 0
     assert came["text"].endswith(", hits 0 so far")
-    assert went["text"].endswith("recovered: no effect seen, no packet met it")
+    assert went["text"].endswith("recovered: no effect, no packet matched it")
 
 
 def test_an_entry_holds_though_its_host_speaks_and_is_gone_whoever_deletes_it(lab: Lab, log: EventLog) -> None:
@@ -172,7 +172,7 @@ def test_one_that_does_not_go_is_an_error(lab: Lab, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(LinkLoss, "inject", lambda self, lab, undo: real(self, lab, kept))
     injection = Injection(lab, LinkLoss(end="leaf:e1", loss=3))
     injection.inject()
-    with pytest.raises(FaultError, match="it was taken back and is still there"):
+    with pytest.raises(FaultError, match="it was recovered but is still in place"):
         injection.recover()
     kept.close()
 
@@ -183,7 +183,7 @@ def test_one_that_cannot_be_taken_back_is_named(lab: Lab) -> None:
     injection.inject()
     [device] = [line.split(":")[1].strip() for line in links(lab) if "hold-" in line]
     lab["leaf"].run("ip", "link", "delete", device)
-    with pytest.raises(FaultError, match=f"fault {held}: it cannot be taken back: .*ip link delete {device}"):
+    with pytest.raises(FaultError, match=f"fault {held}: it cannot be recovered: .*ip link delete {device}"):
         injection.recover()
     assert not lab["leaf"].run("tc", "filter", "show", "dev", "e2", "egress").stdout
     assert held.verify(lab) is None
@@ -228,22 +228,22 @@ def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch: pytest.Monke
         (ArpPoison(host="c", ip="10.0.20.99", switch="leaf"), "no host has the address 10.0.20.99"),
         (DuplicateIp(host="a", ip=B), "10.0.20.2 is not in a's subnet 10.0.10.0/24"),
         (Corrupt(switch="leaf", ip="10.0.20.99"), "leaf has no entry for 10.0.20.99"),
-        (FdbWrongPort(switch="leaf", host="b", port="e1"), "leaf:e1 is not in VLAN 20"),
+        (FdbWrongPort(switch="leaf", host="b", port="e1"), "the MAC is in VLAN 20, and leaf:e1 is not"),
         (FdbWrongPort(switch="leaf", host="b", port="e9"), "leaf has no interface e9"),
         (FdbFlush(switch="leaf", host="b", interface="eth9"), "b has no interface eth9"),
         (StrictRpFilter(host="b", interface="eth9"), "b has no interface eth9"),
         (DuplicateMac(host="c", of="b", of_interface="eth9", switch="leaf"), "b has no interface eth9"),
         (BackgroundFlow(source="a", target="twin", rate=1_000_000), "eth1 of twin has no RDMA device"),
         (LinkLoss(end="leaf:e9", loss=1), "no link has an end 'leaf:e9'"),
-        (LinkDown(end="a:eth1"), "a:eth1 is a host's end"),
-        (ArpFlux(host="b"), "b has no two interfaces in one subnet"),
-        (NicDown(end="leaf:e1"), "leaf:e1 is no host's end"),
-        (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is a host's end"),
+        (LinkDown(end="a:eth1"), "a:eth1 is on a host"),
+        (ArpFlux(host="b"), "b does not have two interfaces in one subnet"),
+        (NicDown(end="leaf:e1"), "leaf:e1 is not on a host"),
+        (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is on a host"),
         (QueueTooSmall(end="leaf:e2", queue=20), "leaf:e2 has no rate"),
         (Incast(target="b", senders=["a", "leaf"]), "leaf is no host"),
         (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
         (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge routes nothing"),
-        (PauseStorm(end="bridge:e2", priority=3), "bridge:e2 is no host's end"),
+        (PauseStorm(end="bridge:e2", priority=3), "bridge:e2 is not on a host"),
         (PauseStorm(end="p:eth1", priority=5), "priority 5 has no priority flow control here"),
         (EcnOff(end="leaf:e1"), "leaf:e1 is not the end of a lossless link"),
         (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
@@ -324,7 +324,7 @@ def test_a_fault_scheduled_after_the_run_ended_is_a_failure(lab: Lab, run: Run, 
     run.inject(LinkDown(end="leaf:e1"), after=60)
     run.observe("healthy", "nothing happened")
     assert run.outcome(tmp_path)["failures"] == [
-        "fault link-down end=leaf:e1 never came: the run ended before its time"
+        "fault link-down end=leaf:e1 was never injected: the run ended before its time"
     ]
 
 

@@ -33,7 +33,7 @@ def test_a_job_that_never_ended_is_diagnosed_too(run: Builder) -> None:
     run.starts().collective(7, *((2.0, None),) * 4).link(2.1, "leaf2", "e3", "down")
     one = run.event(50, "arp.aged", "leaf1", "", vlan=10, ip=IPS["n0"], mac=OLD).diagnosis()
     assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
-    assert one.json()["end"] == "still runs when it is ended"
+    assert one.json()["end"] == "was still running when it was stopped"
 
 
 def test_without_a_known_cause_the_nearest_facts_are_given(run: Builder) -> None:
@@ -72,7 +72,7 @@ def test_what_names_the_fault_is_not_observed(run: Builder, tmp_path: Path) -> N
     [
         ("events.jsonl", "x\n", "events.jsonl:1: is not an event"),
         ("topology.json", "{", "topology.json: is damaged: it is not JSON"),
-        ("topology.json", "[]", "topology.json: is damaged: it is no topology"),
+        ("topology.json", "[]", "topology.json: is damaged: it is not a topology"),
         ("counters.jsonl", "{}\n", "counters.jsonl:1: is not a line of counters"),
         ("job/flight.jsonl", '{"rank": 0}\n', "flight.jsonl:1: is not a line of a flight record"),
     ],

@@ -7,7 +7,7 @@ from diagnosis_runs import Builder, found
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ("UCX WARN network device 'n2-eth1:1' is not available, please use", "there is none at the index it was given"),
+        ("UCX WARN network device 'n2-eth1:1' is not available, please use", "the device has none at the given index"),
         (
             "ERROR ibv_create_ah(dlid=1 dgid=fe80::4 sgid_index=0) for UD failed: Network is unreachable",
             "the GID fe80::4 is link-local",
