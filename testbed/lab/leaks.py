@@ -38,11 +38,11 @@ def inventory(files: Path | None = None) -> set[str]:
 def processes() -> Iterator[str]:
     """Yield ``tcpdump (17)`` for each descendant of this process and each CNI plugin, identified by its environment."""
     parents, plugins = {}, set()
-    for process in filter(str.isdigit, os.listdir("/proc")):
+    for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            parents[int(process)] = int(_read(process, "stat").rpartition(b")")[2].split()[1])
-            if b"CNI_COMMAND=" in _read(process, "environ"):
-                plugins.add(int(process))
+            parents[int(name)] = int(_read(name, "stat").rpartition(b")")[2].split()[1])
+            if b"CNI_COMMAND=" in _read(name, "environ"):
+                plugins.add(int(name))
     ours = {os.getpid()}
     while more := {process for process, parent in parents.items() if parent in ours} - ours:
         ours |= more

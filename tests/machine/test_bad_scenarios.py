@@ -32,7 +32,7 @@ def events_in(directory):
         ("exits", "SystemExit: enough"),
         ("asks", "else breakpoint()` asks for input, but a machine has no keyboard"),
         ("debugs", "else breakpoint()` asks for input, but a machine has no keyboard"),
-        pytest.param("forks", "virtual seconds without an event", marks=pytest.mark.slow),
+        pytest.param("forks", "virtual seconds in a row without an event", marks=pytest.mark.slow),
         ("crashes", "ended by signal 11"),
         ("panics", "sysrq: Trigger a crash"),
         ("observes-nothing", "ended without an observation"),
@@ -89,7 +89,7 @@ def test_what_a_guest_showed_before_it_hung_is_kept(end_badly):
 
 def test_what_was_shown_before_a_loop_without_end_is_kept(end_badly):
     result, directory = end_badly("spins")
-    said = "virtual seconds without an event (the limit is 4), at misbehave.py:"
+    said = "virtual seconds in a row without an event (the limit is 4), at misbehave.py:"
     assert said in "\n".join(result["failures"])
     assert [event["text"] for event in events_in(directory)] == ["build tiny", "tiny is up"]
     assert result["virtual_s"] > 0

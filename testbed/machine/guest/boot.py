@@ -326,7 +326,7 @@ class Job:
             if began >= deadline:
                 return f"still running after {self.limit_s:g} virtual seconds"
             if busy_s >= self.busy_s:
-                return f"busy for {busy_s:.0f} virtual seconds without an event (the limit is {self.busy_s:g})"
+                return f"busy for {busy_s:.0f} virtual seconds in a row without an event (the limit is {self.busy_s:g})"
             if self.ended(min(LOOK_S, self.busy_s / 2, deadline - began)):
                 return ""
             elapsed = time.monotonic() - began

@@ -364,7 +364,7 @@ def test_a_job_that_only_spins_is_ended(
     monkeypatch.setattr(boot, "cpu_s", time.monotonic)
     [message] = do(lambda *_: time.sleep(60), busy_s=0.5)
     assert message["crash"].startswith("busy for ")
-    assert message["crash"].endswith(" virtual seconds without an event (the limit is 0.5)")
+    assert message["crash"].endswith(" virtual seconds in a row without an event (the limit is 0.5)")
 
 
 def test_a_job_that_spins_and_reports_is_not_ended(
