@@ -99,6 +99,24 @@ def testbed(tmp_path: Path) -> Callable[..., Done]:
     return call
 
 
+@dataclass(frozen=True)
+class Shipped:
+    """A run that is there for tests which only read it."""
+
+    out: Path
+    variants: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def ip_reuse(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+    """Two variants of ip-reuse, `as-is` and `garp`."""
+    place = tmp_path_factory.mktemp("ip-reuse")
+    words = ["run", "ip-reuse", "--variant", "as-is", "--variant", "garp", "--json"]
+    done = subprocess.run([*COMMAND, *words], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    run = json.loads(done.stdout)
+    return Shipped(place / run["out"], {variant["variant"]: variant for variant in run["variants"]})
+
+
 @pytest.fixture
 def run_in_a_machine(tmp_path: Path) -> Callable[[str, str], list[dict[str, Any]]]:
     """Runs a variant in a machine of this process, whose watch a test can change. Returns its events."""

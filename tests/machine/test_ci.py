@@ -49,7 +49,7 @@ def passed(junit):
 
 
 def test_the_steps_of_the_action_run_a_scenario_and_a_test(repository, tmp_path):
-    inputs = {"scenario": "ip-reuse", "tests": "test_mine.py", "args": "--variant garp", "out": "testbed-runs"}
+    inputs = {"scenario": "duplicate-ip", "tests": "test_mine.py", "args": "--variant fixed-mac", "out": "testbed-runs"}
     assert set(inputs) == set(ACTION["inputs"])
     values = {"github.action_path": str(CHECKOUT), **{f"inputs.{name}": value for name, value in inputs.items()}}
     files = {"GITHUB_PATH": str(tmp_path / "path"), "GITHUB_OUTPUT": str(tmp_path / "output")}
@@ -61,16 +61,16 @@ def test_the_steps_of_the_action_run_a_scenario_and_a_test(repository, tmp_path)
         script = f"PATH={':'.join([*added, '$PATH'])}\n{step['run']}"
         shell(script, repository, RUNNER_TEMP=str(tmp_path / "temp"), **files, **given)
     assert re.fullmatch(r"image=[0-9a-f]{16}\n", (tmp_path / "output").read_text())
-    assert passed(repository / "testbed-runs/scenarios.xml") == ["garp"]
+    assert passed(repository / "testbed-runs/scenarios.xml") == ["fixed-mac"]
     assert passed(repository / "testbed-runs/tests.xml") == ["test_a_lab"]
     assert set((tmp_path / "asked").read_text().split()) >= INSTALLED
 
 
 def test_the_job_of_the_template_runs_a_scenario_and_a_test(repository, tmp_path):
-    chosen = {"TESTBED": str(CHECKOUT), "SCENARIO": "ip-reuse", "ARGS": "--variant garp", "TESTS": "test_mine.py"}
+    chosen = {"TESTBED": str(CHECKOUT), "SCENARIO": "duplicate-ip", "ARGS": "--variant fixed-mac", "TESTS": "test_mine.py"}
     assert set(chosen) < set(TEMPLATE["variables"])
     lines = "\n".join([*TEMPLATE["before_script"], *TEMPLATE["script"]])
     shell(lines, repository, CI_PROJECT_DIR=str(repository), **chosen)
-    assert passed(repository / "runs/scenarios.xml") == ["garp"]
+    assert passed(repository / "runs/scenarios.xml") == ["fixed-mac"]
     assert passed(repository / "runs/tests.xml") == ["test_a_lab"]
     assert set((tmp_path / "asked").read_text().split()) >= INSTALLED

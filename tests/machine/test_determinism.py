@@ -29,31 +29,25 @@ def spin() -> None:
         pass
 
 
-def test_two_runs_are_identical_to_the_byte(testbed, tmp_path):
-    first, second = (testbed(*VARIANT).json for _ in range(2))
-    assert first["trace"] == second["trace"]
-    logs = [(tmp_path / run["out"] / "garp" / "events.jsonl").read_bytes() for run in (first, second)]
-    assert logs[0] == logs[1]
-    captures = [(tmp_path / run["out"] / "garp" / "leaf-e3.pcap").read_bytes() for run in (first, second)]
-    assert captures[0] == captures[1]
-
-
-def test_another_seed_is_another_run_with_the_same_verdict(testbed):
-    one, other = testbed(*VARIANT), testbed(*VARIANT, "--seed", "2")
-    assert trace(one) != trace(other)
-    assert other.json["verdict"] == "as-expected"
-
-
-def test_load_on_the_host_changes_nothing(testbed):
-    alone = trace(testbed(*VARIANT))
-    hogs = [multiprocessing.Process(target=spin, daemon=True) for _ in range(2 * (os.cpu_count() or 1))]
+def test_a_run_under_load_is_identical_to_the_byte(testbed, tmp_path, ip_reuse):
+    hogs = [multiprocessing.Process(target=spin, daemon=True) for _ in range(os.cpu_count() or 1)]
     for hog in hogs:
         hog.start()
     try:
-        assert trace(testbed(*VARIANT)) == alone
+        done = testbed(*VARIANT)
     finally:
         for hog in hogs:
             hog.kill()
+    assert trace(done) == ip_reuse.variants["garp"]["trace"]
+    for name in "events.jsonl", "leaf-e3.pcap":
+        files = ip_reuse.out / "garp" / name, tmp_path / done.json["out"] / "garp" / name
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_another_seed_is_another_run_with_the_same_verdict(testbed, ip_reuse):
+    other = testbed(*VARIANT, "--seed", "2")
+    assert trace(other) != ip_reuse.variants["garp"]["trace"]
+    assert other.json["verdict"] == "as-expected"
 
 
 def cpu_ticks(process: int) -> int:
@@ -124,7 +118,7 @@ topology:
 '''
 
 @pytest.mark.topology(PAIR)
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(2))
 def test_incast(lab, log, number):
     nics = [lab[name]["eth1"] for name in "abc"]
     pairs = [(nics[0], nics[2]), (nics[1], nics[2])]
@@ -146,7 +140,7 @@ def test_several_lossless_labs_of_one_session_are_the_same_each_time(testbed, tm
         assert done.status == 0, done.out + done.err
         found = sorted((tmp_path / f"runs{number}").rglob("events.jsonl"))
         logs.append([path.read_bytes() for path in found])
-    assert len(logs[0]) == 4
+    assert len(logs[0]) == 2
     assert all(b"pfc.paused" in log for log in logs[0])
     assert logs[0] == logs[1]
 

@@ -12,19 +12,19 @@ from testbed.machine.vm import VirtualMachine
 
 
 def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, tmp_path):
-    done = testbed("run", "ip-reuse", "--variant", "garp", "--set", "timeout=15", "--seed", "7", "--json")
+    done = testbed("run", "duplicate-ip", "--variant", "fixed-mac", "--set", "profile=sonic", "--seed", "7", "--json")
     copy = tmp_path / "archive" / "of a run"
     shutil.copytree(tmp_path / done.json["out"], copy)
     shutil.rmtree(tmp_path / "runs")
     again = testbed("rerun", copy, "--json")
     assert again.status == 0, again.err
     (then,), (now,) = done.json["variants"], again.json["run"]["variants"]
-    assert then["parameters"]["timeout"] == 15
+    assert then["parameters"]["profile"] == "sonic"
     for key in ("trace", "parameters", "topology", "epoch", "virtual_s"):
         assert now[key] == then[key], key
     assert again.json["run"]["made_from"] == done.json["made_from"]
     for name in ("events.jsonl", "topology.json", "leaf-e3.pcap"):
-        paths = copy / "garp" / name, tmp_path / again.json["run"]["out"] / "garp" / name
+        paths = copy / "fixed-mac" / name, tmp_path / again.json["run"]["out"] / "fixed-mac" / name
         assert paths[0].read_bytes() == paths[1].read_bytes(), name
 
 

@@ -48,9 +48,8 @@ def test_a_run_explains_every_file_that_is_there_and_no_other(testbed, tmp_path,
     assert {name for _, _, name, _ in counted if find(name).meaning == "unknown"} == set()
 
 
-def test_the_captures_of_a_run_name_its_events(testbed, tmp_path):
-    done = testbed("run", "ip-reuse", "--variant", "as-is", "--json")
-    out = tmp_path / done.json["out"] / "as-is"
+def test_the_captures_of_a_run_name_its_events(testbed, tmp_path, ip_reuse):
+    out = ip_reuse.out / "as-is"
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     texts = {event["kind"]: event["text"] for event in events}
     packets = (out / "packets.pcapng").read_bytes()
@@ -63,15 +62,14 @@ def test_the_captures_of_a_run_name_its_events(testbed, tmp_path):
         "roce.repeated: PSN ",
     ):
         assert packets.count(comment.encode()) >= 1, comment
-    again = testbed("rerun", done.json["out"], "--json")
+    again = testbed("rerun", ip_reuse.out, "--variant", "as-is", "--json")
     assert again.status == 0, again.err
     assert (tmp_path / again.json["run"]["out"] / "as-is" / "packets.pcapng").read_bytes() == packets
 
 
 @pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed (apt-get install tshark)")
-def test_tshark_shows_the_comments_the_interfaces_and_the_time_of_the_events(testbed, tmp_path):
-    done = testbed("run", "ip-reuse", "--variant", "garp", "--json")
-    out = tmp_path / done.json["out"] / "garp"
+def test_tshark_shows_the_comments_the_interfaces_and_the_time_of_the_events(ip_reuse):
+    out = ip_reuse.out / "garp"
     wanted = ["-Y", 'frame.comment contains "arp.updated"', "-T", "fields"]
     columns = ["-e", "frame.time_epoch", "-e", "frame.interface_name", "-e", "arp.src.hw_mac"]
     command = ["tshark", "-r", out / "packets.pcapng", *wanted, *columns]
@@ -84,10 +82,9 @@ def test_tshark_shows_the_comments_the_interfaces_and_the_time_of_the_events(tes
     assert 0 < updated["t"] / 1e9 - float(time) < 0.02
 
 
-def test_two_variants_part_where_one_announced_itself(testbed):
-    done = testbed("run", "ip-reuse", "--variant", "as-is", "--variant", "garp", "--json")
-    out = done.json["out"]
-    found = testbed("diff", f"{out}/as-is", f"{out}/garp", "--json")
+def test_two_variants_part_where_one_announced_itself(testbed, ip_reuse):
+    out = ip_reuse.out
+    found = testbed("diff", out / "as-is", out / "garp", "--json")
     assert found.status == 1, found.err
     [variant] = found.json["variants"]
     assert variant["inputs"] == {"parameter announce": {"run1": False, "run2": True}}

@@ -52,7 +52,10 @@ def test_a_job_is_repeated_from_its_directory(testbed):
         ("raises.py", [], "rank 1 on host2: ValueError: no such data set"),
         ("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),
         ("hangs.py", ["--limit", "1m"], "still running after"),
-        ("../ddp/cnn.py", ["--", "--samples", "0"], "ZeroDivisionError: float division by zero"),
+        pytest.param(
+            *("../ddp/cnn.py", ["--", "--samples", "0"], "ZeroDivisionError: float division by zero"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_script_that_goes_wrong_is_1_and_says_why(testbed, script, arguments, said):

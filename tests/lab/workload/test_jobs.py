@@ -139,6 +139,7 @@ def test_a_rank_without_a_device_is_named_before_anything_starts(lab, hosts):
         place(lab, hosts, "eth1")
 
 
+@pytest.mark.fresh
 def test_a_device_that_has_gone_is_named_with_its_rank(lab, hosts):
     hosts[1].run("rdma", "link", "delete", hosts[1]["eth1"].device)
     with pytest.raises(TestbedError, match="rank 1 on b: open RDMA device b-eth1"):
