@@ -191,7 +191,7 @@ def test_a_bridge_learns_and_then_keeps_unicast_from_the_others(lab):
     wire.stop()
 
     assert {frame.dst for frame in wire.frames()} == {"ff:ff:ff:ff:ff:ff"}
-    with pytest.raises(InputError, match="no switch"):
+    with pytest.raises(InputError, match="hub is not a switch"):
         lab.switch("hub")
     assert lab.switches() == []
 
@@ -298,7 +298,7 @@ def test_a_namespace_name_that_is_taken_leaves_nothing_else(tmp_path, log):
     netns.create("routed-c")
     try:
         with nothing_is_left():
-            build_fails(tmp_path, log, "routed-c is there already", rdma_mode="shared")
+            build_fails(tmp_path, log, "network namespace routed-c already exists", rdma_mode="shared")
         assert namespaces() == {"routed-c"}
     finally:
         netns.delete("routed-c")

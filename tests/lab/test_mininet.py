@@ -151,7 +151,7 @@ def test_a_device_that_cannot_be_made_is_an_error_that_names_it():
     with running(SingleSwitchTopo(1)) as net:
         (host,) = net.hosts
         host.rdma.clear()
-        with pytest.raises(TestbedError, match="RDMA device h1-eth0 on h1-eth0: the interface has one already"):
+        with pytest.raises(TestbedError, match="RDMA device h1-eth0 on h1-eth0: the interface already has one"):
             host.config()
         host.rdma["h1-eth0"] = "h1-eth0"
 

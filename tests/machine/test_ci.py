@@ -66,8 +66,14 @@ def test_the_steps_of_the_action_run_a_scenario_and_a_test(repository, tmp_path)
     assert set((tmp_path / "asked").read_text().split()) >= INSTALLED
 
 
+@pytest.mark.slow
 def test_the_job_of_the_template_runs_a_scenario_and_a_test(repository, tmp_path):
-    chosen = {"TESTBED": str(CHECKOUT), "SCENARIO": "duplicate-ip", "ARGS": "--variant fixed-mac", "TESTS": "test_mine.py"}
+    chosen = {
+        "TESTBED": str(CHECKOUT),
+        "SCENARIO": "duplicate-ip",
+        "ARGS": "--variant fixed-mac",
+        "TESTS": "test_mine.py",
+    }
     assert set(chosen) < set(TEMPLATE["variables"])
     lines = "\n".join([*TEMPLATE["before_script"], *TEMPLATE["script"]])
     shell(lines, repository, CI_PROJECT_DIR=str(repository), **chosen)

@@ -80,6 +80,7 @@ def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_a_qemu_that_is_asked_stopped_and_continued_all_the_time_changes_nothing(run_in_a_machine, monkeypatch):
     """A command wakes QEMU's main thread, which moves virtual time on when it sees that the vCPU has halted. Without
     the lock that comes with recording half of such runs differ."""

@@ -5,12 +5,15 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from testbed.machine import cache, making, snapshot
 from testbed.machine.shipped import LOCK
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "ip-reuse"
 
 
+@pytest.mark.slow
 def test_the_first_run_after_an_edit_is_any_other_run_and_one_file_is_compiled(testbed, tmp_path):
     run = ("run", SCENARIO, "--variant", "garp", "--json")
     testbed(*run)

@@ -28,15 +28,6 @@ def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, tmp_path):
         assert paths[0].read_bytes() == paths[1].read_bytes(), name
 
 
-def test_a_run_of_a_matrix_is_repeated(testbed, tmp_path):
-    done = testbed("matrix", "ip-reuse", "--variant", "garp", "--over", "profile=sonic,arista-eos", "--json")
-    assert done.status == 0, done.err
-    again = testbed("rerun", done.json["out"], "--variant", "profile=sonic", "--json")
-    assert again.status == 0, again.err
-    (variant,) = again.json["run"]["variants"]
-    assert variant["parameters"]["profile"] == "sonic"
-
-
 class Screen(runs.Listener):
     """Keeps events in the order in which they are printed for good."""
 

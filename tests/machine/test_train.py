@@ -51,7 +51,7 @@ def test_a_job_is_repeated_from_its_directory(testbed):
         ("prints.py", [], "the ranks of prints.py exchange data over RoCE"),
         ("raises.py", [], "rank 1 on host2: ValueError: no such data set"),
         ("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),
-        ("hangs.py", ["--limit", "1m"], "still running after"),
+        pytest.param("hangs.py", ["--limit", "1m"], "still running after", marks=pytest.mark.slow),
         pytest.param(
             *("../ddp/cnn.py", ["--", "--samples", "0"], "ZeroDivisionError: float division by zero"),
             marks=pytest.mark.slow,

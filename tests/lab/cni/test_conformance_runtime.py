@@ -225,7 +225,7 @@ def test_a_pod_of_real_plugins_is_checked_until_it_is_deleted(lab):
     pod = make_pod(lab, macvlan(ipam(10)))
     pod.check()
     pod.delete()
-    with pytest.raises(InputError, match="pod web: there is nothing to check"):
+    with pytest.raises(InputError, match="pod web: nothing to check"):
         pod.check()
     again = make_pod(lab, {**macvlan(ipam(10)), "disableCheck": True})
     again.run("ip", "address", "flush", "dev", "eth0")

@@ -67,7 +67,7 @@ def test_what_plugins_are_given(lab):
         ({"annotations": {NETWORKS: "rail 1"}}, "'rail 1' is not a network"),
         ({"owner": "Deployment/trainer"}, "there is no Deployment/default/trainer"),
         ({"owner": "trainer"}, "owner 'trainer' is not of the form Kind/name"),
-        ({"namespace": "AI"}, "'AI' is no name"),
+        ({"namespace": "AI"}, "'AI' is not a name"),
     ],
 )
 def test_a_pod_that_names_what_is_not_there_is_refused_before_anything_is_made(lab, keys, wrong):

@@ -250,11 +250,11 @@ def test_a_second_delete_does_nothing(lab, log):
 @pytest.mark.topology(ROUTED)
 def test_a_pod_name_that_is_taken_leaves_the_lab_as_it_was(lab):
     pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10))])
-    with pytest.raises(InputError, match="pod is there already: a pod on node1") as refused:
+    with pytest.raises(InputError, match="pod already exists: a pod on node1") as refused:
         lab.pods.create(lab.host("node2"), "pod", [macvlan(ipam(20))])
     assert "Delete it first" in refused.value.hint
     assert "netns" not in str(refused.value)
-    with pytest.raises(InputError, match="node2 is there already: a host of the topology"):
+    with pytest.raises(InputError, match="node2 already exists: a host of the topology"):
         lab.pods.create(lab.host("node1"), "node2", [])
     assert pod.ping("10.0.10.1", within=1)
     with pytest.raises(InputError, match="pods run on hosts"):

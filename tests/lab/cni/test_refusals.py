@@ -306,8 +306,8 @@ def test_a_del_that_never_comes_to_rxe_leaves_no_rdma_device(lab, broken):
 def test_rdma_where_soft_roce_cannot_be(lab):
     vlan = network({"type": "vlan", "master": "eth1", "vlanId": 7, "ipam": ipam(10)}, {"type": "rxe"})
     assert refused(lab, vlan).message == (
-        'pod web: plugin type="rxe" name="rdma" failed (add): eth0 is a VLAN device, on which the kernel makes no '
-        "soft-RoCE device (code 100): use macvlan with the node's VLAN device as its master"
+        'pod web: plugin type="rxe" name="rdma" failed (add): eth0 is a VLAN device; the kernel creates no '
+        "soft-RoCE device on one (code 100): use macvlan with the node's VLAN device as its master"
     )
 
     layer3 = network({"type": "ipvlan", "master": "eth1", "mode": "l3", "ipam": ipam(10)}, {"type": "rxe"})

@@ -105,7 +105,7 @@ def test_a_device_that_is_there_already_is_an_error_and_stays():
     status, answer = call("ADD")
     assert status == 1
     assert (answer["code"], answer["cniVersion"]) == (100, "1.0.0")
-    assert "the interface has one already" in answer["msg"]
+    assert "the interface already has one" in answer["msg"]
     assert devices() == {DEVICE}
     call("DEL")
 

@@ -170,12 +170,12 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(lab):
         for wrong, message in (
             ([one] * 3, "3 arrays are given for 4 ranks"),
             ([one[:0]] * 4, "rank 0 on host1 has no element"),
-            ([one, one, one[:4], one], "rank 2 on host3 has 4 elements of float32, but rank 0 on host1 has 8 elements of float32"),
+            ([one, one, one[:4], one], "rank 2 on host3 has 4 elements of float32, but rank 0 on host1 has 8"),
             ([one.reshape(2, 4)] * 4, "rank 0 on host1 has an array of float32 and 2 dimensions"),
         ):
             with pytest.raises(InputError, match=message):
                 group.allreduce(wrong)
-        with pytest.raises(InputError, match="7 elements cannot be shared out evenly to 4 ranks"):
+        with pytest.raises(InputError, match="7 elements cannot be divided evenly among 4 ranks"):
             group.alltoall([one[:7]] * 4)
         with pytest.raises(InputError, match="rank 4 does not exist"):
             group.broadcast(one, root=4)

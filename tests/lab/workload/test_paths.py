@@ -68,5 +68,5 @@ topology:
 def test_a_node_that_is_no_switch_is_named(lab):
     near, far = lab.host("a")["eth1"], lab.host("b")["eth1"]
 
-    with pytest.raises(InputError, match="no path from a:eth1 to b:eth1: behind a:eth1 is no switch"):
+    with pytest.raises(InputError, match="no path from a:eth1 to b:eth1: the node behind a:eth1 is not a switch"):
         paths([(near, far, 50_000)])

@@ -163,7 +163,7 @@ def test_a_later_fault_may_be_why_one_is_not_in_place(lab: Lab, log: EventLog) -
 
 def test_one_that_does_not_come_is_an_error_and_not_a_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinkLoss, "inject", lambda self, lab, undo: None)
-    with pytest.raises(FaultError, match="verification finds nothing of it"):
+    with pytest.raises(FaultError, match="verification does not find it"):
         Injection(lab, LinkLoss(end="leaf:e1", loss=3)).inject()
 
 
@@ -203,7 +203,7 @@ def test_rules_that_somebody_deleted_are_gone(lab: Lab, log: EventLog) -> None:
 
 def test_one_that_is_there_already_is_an_error(lab: Lab) -> None:
     fault = LinkLoss(end="leaf:e1", loss=3)
-    with injected(lab, fault), pytest.raises(FaultError, match="it is there already"):
+    with injected(lab, fault), pytest.raises(FaultError, match="it is already in place"):
         Injection(lab, fault).inject()
 
 
@@ -223,10 +223,10 @@ def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (ArpAgeing(switch="a", arp_age=1), "a is no switch"),
+        (ArpAgeing(switch="a", arp_age=1), "a is not a switch"),
         (ArpStorm(host="b", interface="eth9", pps=100), "b has no interface eth9"),
         (ArpPoison(host="c", ip="10.0.20.99", switch="leaf"), "no host has the address 10.0.20.99"),
-        (DuplicateIp(host="a", ip=B), "10.0.20.2 is not in a's subnet 10.0.10.0/24"),
+        (DuplicateIp(host="a", ip=B), "10.0.20.2 is not in the subnet 10.0.10.0/24 of a"),
         (Corrupt(switch="leaf", ip="10.0.20.99"), "leaf has no entry for 10.0.20.99"),
         (FdbWrongPort(switch="leaf", host="b", port="e1"), "the MAC is in VLAN 20, and leaf:e1 is not"),
         (FdbWrongPort(switch="leaf", host="b", port="e9"), "leaf has no interface e9"),
@@ -240,13 +240,13 @@ def test_a_fault_half_injected_is_taken_back(lab: Lab, monkeypatch: pytest.Monke
         (NicDown(end="leaf:e1"), "leaf:e1 is not on a host"),
         (LinkMtu(end="a:eth1", mtu=600), "a:eth1 is on a host"),
         (QueueTooSmall(end="leaf:e2", queue=20), "leaf:e2 has no rate"),
-        (Incast(target="b", senders=["a", "leaf"]), "leaf is no host"),
+        (Incast(target="b", senders=["a", "leaf"]), "leaf is not a host"),
         (EcmpCollision(end="leaf:e1", pairs=[["a", "b"]], rate=1_000_000), "no flow from a to b leaves leaf by e1"),
-        (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge routes nothing"),
+        (EcmpCollision(end="bridge:e1", pairs=[["a", "b"]], rate=1_000_000), "bridge does not route"),
         (PauseStorm(end="bridge:e2", priority=3), "bridge:e2 is not on a host"),
         (PauseStorm(end="p:eth1", priority=5), "priority 5 has no priority flow control here"),
         (EcnOff(end="leaf:e1"), "leaf:e1 is not the end of a lossless link"),
-        (ExactPacket(end="a:eth1", action="delay", number=1), "only what a switch sends can be delayed"),
+        (ExactPacket(end="a:eth1", action="delay", number=1), "only packets that a switch sends can be delayed"),
     ],
     ids=str,
 )

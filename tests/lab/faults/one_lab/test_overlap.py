@@ -254,5 +254,5 @@ def test_a_capture_that_ended_by_itself_is_an_error(lab: Lab, tmp_path: Path) ->
     capture = lab["leaf"]["e3"].capture()
     capture._process.send(9)
     capture._process.wait(5)
-    with pytest.raises(TestbedError, match="ended with status -9 before its time"):
+    with pytest.raises(TestbedError, match="ended too early with status -9"):
         capture.stop()
