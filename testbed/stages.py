@@ -23,7 +23,6 @@ WARM = (
     "testbed.cni.objects.controllers",
     "testbed.cni.objects.inject",
     "testbed.cni.spec.selection",
-    "testbed.kernel.children",
     "testbed.kernel.borrowed_nics",
     "testbed.kernel.links",
     "testbed.kernel.own_devices",

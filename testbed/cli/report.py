@@ -12,8 +12,7 @@ from testbed.cli.words import plain
 from testbed.errors import DISK_FULL, InputError
 from testbed.machine import questions
 from testbed.protocol import REPORT, RESULT
-from testbed.report import write
-from testbed.report.index import has_runs, write_index
+from testbed.report import has_runs, write, write_index
 from testbed.report.run_model import Run, read_run
 
 COMPARISON = "compare.html"

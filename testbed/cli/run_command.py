@@ -162,7 +162,7 @@ async def run_all(
         group.create_task(asyncio.to_thread(pages.load))
         running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
     if len(tasks) > 1:
-        from testbed.report.index import write_index
+        from testbed.report import write_index
 
         write_index(out)
     return [task.result() for task in running]

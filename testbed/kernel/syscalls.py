@@ -1,11 +1,14 @@
-"""Functions of the C library that Python lacks, or has only since 3.12 (setns, unshare)."""
+"""Functions of the C library that Python lacks, or has only since 3.12 (setns, unshare), and forked children."""
 
 import contextlib
 import ctypes
 import functools
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from testbed.errors import TestbedError
@@ -76,3 +79,33 @@ def end_with(parent: int) -> None:
 def name_process(name: str) -> None:
     """Set the calling thread's name, at most 15 bytes, for ps and similar tools."""
     call("prctl", PR_SET_NAME, name.encode())
+
+
+def fork(run: Callable[[], None], report: Callable[[str], None]) -> int:
+    """
+    Run `run` in a child and return its process ID. The child ends with the calling thread at the latest.
+
+    If an exception ends it, `report` gets the traceback and the exit status is 1. The parent handles Ctrl-C. Other
+    threads of the parent must hold nothing that the child uses.
+    """
+    parent, collects = os.getpid(), gc.isenabled()
+    gc.disable()  # the parent's objects must not be finalised in the child
+    try:
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # about threads: see above
+            pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
+    if pid:
+        return pid
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with(parent)
+    try:
+        run()
+    except BaseException:
+        report(traceback.format_exc())
+        os._exit(1)
+    os._exit(0)

@@ -5,15 +5,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from testbed.errors import InputError, TestbedError, did_you_mean
-from testbed.kernel import own_devices, rdma
-from testbed.lab import builder
+from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
+from testbed.kernel import borrowed_nics, netns, own_devices, rdma
+from testbed.kernel.links import End
 from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.leaks import CNI_AGENT, inventory
 from testbed.lab.lossless_network import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
+from testbed.lab.nodes import KINDS
 from testbed.lab.nodes.host_node import Host
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.pods import Networks, Objects, Pods
@@ -22,10 +23,14 @@ from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
 from testbed.protocol import events
 from testbed.switch.profile import Profile, load_profiles, value_problems
+from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan, RdmaMode, Topology
 
 SHARED_AT_MOST = 16
 """RDMA devices up to which a lab is in shared mode: each namespace has a copy of each device there."""
+LINKS_S = 10.0
+CABLES_S = 60.0
+"""Seconds for the links of hardware, whose ends negotiate and train."""
 
 
 class Lab:
@@ -55,7 +60,7 @@ class Lab:
         have, or uses."""
         if isinstance(topology, Topology):
             topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
-        builder.require_hardware(topology)
+        require_hardware(topology)
         self.plan = topology
         self.directory = directory
         self.emit = emit
@@ -131,10 +136,12 @@ class Lab:
         self.emit(events.LAB(nodes=len(self.plan.nodes), rdma_mode=self.rdma_mode), "", f"build {self.plan.name}")
         try:
             own_devices.begin()
-            builder.make_nodes(self._context, self.plan, self.nodes)
+            for name, plan in self.plan.nodes.items():  # each as soon as there is something of it to take down
+                node = self.nodes[name] = KINDS[plan.kind](self._context, name, plan)
+                node.prepare()
             for switch, profile in self._profiles.items():
                 self.switch(switch).first_profile = profile
-            builder.connect_nodes(self._context, self.plan, self.nodes, self._control_planes, self._attach)
+            self._connect()
         except BaseException:
             self.close()
             raise
@@ -151,9 +158,27 @@ class Lab:
                     raise
                 self.rdma_mode = "exclusive" if system.exclusive else "shared"
 
-    def _attach(self) -> None:
-        if self.plan.lossless:
+    def _connect(self) -> None:
+        """Make the links, start all nodes and services, and return when the lab is up."""
+        links, nodes = self.plan.links, self.nodes.values()
+        for left, right in links:
+            _make_link(self.nodes[left.node], left, self.nodes[right.node], right)
+        for node in nodes:
+            node.configure()
+        if self.plan.lossless:  # before any frame is sent
             self.lossless = LosslessNetwork(self._context, self.plan, self.plan.lossless, self.nodes)
+        self._control_planes.start()
+        within = CABLES_S if any(end.is_hardware for link in links for end in link) else LINKS_S
+        if not self.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
+            raise DeadlineError(f"the links of {self.plan.name} did not come up within {within:g} s")
+        self._control_planes.links_work()
+        for node in nodes:
+            node.complete()
+        self._control_planes.complete()
+        for node in nodes:
+            node.begin()
+        for node in nodes:
+            node.execute(node.plan.exec if node.plan else ())
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -171,3 +196,23 @@ class Lab:
             steps.callback(self._control_planes.stop_routing)
             steps.callback(self._undo.close)
             self.scheduler.close()
+
+
+def require_hardware(plan: Plan) -> None:
+    """Raise UnsupportedError if this machine does not have the hardware of the plan, or uses it."""
+    for link in plan.links:
+        for end in link:
+            if end.is_hardware:
+                borrowed_nics.require(end.hardware, end.nic)
+
+
+def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan) -> None:
+    """Make a veth pair, each end born in its namespace with its planned MAC. Use hardware as it is cabled."""
+    peer, end = far.expect(right), near.expect(left)
+    end.peer, peer.peer = peer, end
+    if left.is_hardware:
+        near.borrow(end, left)
+        far.borrow(peer, right)
+        return
+    ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
+    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))

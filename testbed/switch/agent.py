@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.kernel import children
+from testbed.kernel import syscalls
 from testbed.kernel.readiness import readable
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
@@ -53,7 +53,7 @@ class Agent:
             ours.close()
             run(theirs, switches)
 
-        pid = children.fork(serve, partial(report_crash, theirs))
+        pid = syscalls.fork(serve, partial(report_crash, theirs))
         theirs.close()
         for plane, _ in switches:
             plane.close()

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from testbed.protocol import events
-from testbed.switch.core import Core
+from testbed.switch.core import Core, CpuLimit
 from testbed.switch.effects import DeleteNeighbour, Effect, Send, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import NO_MAC, REQUEST
 from testbed.switch.learning import Learning
-from testbed.switch.limits import CpuLimit
 from testbed.switch.neighbours import Neighbours, RefreshDaemon
 from testbed.switch.packets import Packet, answer
 from testbed.switch.profile import Profile

@@ -6,11 +6,10 @@ them. Each action counts from its own deadline, so a late call does not shift la
 """
 
 from testbed.protocol import events
-from testbed.switch.core import Core
+from testbed.switch.core import Core, CpuLimit
 from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import BROADCAST
-from testbed.switch.limits import CpuLimit
 from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
 from testbed.switch.timers import Deadlines, nanoseconds
 from testbed.topology.plan import FAMILIES, Family, IPAddress

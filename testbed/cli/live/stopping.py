@@ -19,8 +19,7 @@ from testbed.errors import InputError
 from testbed.machine import moments, record, runs
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
-from testbed.machine.live.order import Order
-from testbed.machine.live.start import start
+from testbed.machine.live.order import Order, start
 from testbed.machine.live.stoppable import RunOrder
 from testbed.machine.live.stops import Stop, names
 from testbed.machine.moments import Moment

@@ -111,8 +111,7 @@ def brought_up(
     scraped at that port, if any."""
     from testbed.cli import options
     from testbed.cli.output import log
-    from testbed.machine.live.order import Order
-    from testbed.machine.live.start import start
+    from testbed.machine.live.order import Order, start
     from testbed.machine.runs import run_directory
 
     name = checked(name or found.name)

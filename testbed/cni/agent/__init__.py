@@ -18,7 +18,7 @@ from pathlib import Path
 from testbed.cni.plugins import contract, coordinator, ifacer, rxe
 from testbed.cni.plugins.contract import Plugin
 from testbed.cni.plugins.ippool import Ippool
-from testbed.kernel import children, netns, syscalls
+from testbed.kernel import netns, syscalls
 from testbed.kernel.syscalls import CLONE_NEWNET
 from testbed.lab import leaks
 
@@ -56,7 +56,7 @@ class Agent:
         with listening:
             listening.bind(SOCKET)
             listening.listen(128)
-            self.pid = children.fork(partial(self._serve, listening), self._note)
+            self.pid = syscalls.fork(partial(self._serve, listening), self._note)
 
     def stop(self) -> None:
         """Kill the agent; it holds no state that could be lost. A second call does nothing."""

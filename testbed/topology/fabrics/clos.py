@@ -10,8 +10,7 @@ from typing import Unpack
 
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
-from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, at_least_one, at_most
-from testbed.topology.fabrics.file_comments import addressing, count, span
+from testbed.topology.fabrics.fabric import Fabric, Manner, RoutedManner, addressing, at_least_one, at_most, count, span
 
 PLANE = "rail{rail}-"
 """The beginning of the name of a rail's own spine."""

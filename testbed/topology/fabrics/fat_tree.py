@@ -4,8 +4,7 @@ from typing import Unpack
 
 from testbed.errors import InputError
 from testbed.topology.fabrics import addresses
-from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner, at_most
-from testbed.topology.fabrics.file_comments import addressing, count, span
+from testbed.topology.fabrics.fabric import Fabric, Node, RoutedManner, addressing, at_most, count, span
 
 VLAN = addresses.vlan(1)
 

@@ -8,8 +8,7 @@ import pytest
 from testbed.cni.objects import manifests
 from testbed.cni.objects.kinds import Selector
 from testbed.cni.objects.lab_objects import Cluster
-from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.registry import KINDS
+from testbed.cni.objects.manifests import KINDS, Object
 from testbed.errors import InputError
 from testbed.lab.pods import Objects
 

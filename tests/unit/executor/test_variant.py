@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError
-from testbed.executor.moment_pauses import Cut
-from testbed.executor.variant import saved
+from testbed.executor.variant import Cut, saved
 
 FILE = Path("scenario.py")
 

@@ -56,16 +56,16 @@ def node_kind(tree: Tree) -> None:
     )
     tree.check("""
         from testbed.errors import InputError
-        from testbed.lab import builder
+        from testbed.lab.nodes import KINDS
         from testbed.lab.nodes.hub import Hub
         from testbed.topology import Topology, json_schema
-        from testbed.topology.graph.svg import STYLE
+        from testbed.topology.graph import STYLE
 
         nodes = "h: {kind: %s, repeats: 3}, a: {kind: host}"
         text = "{name: t, topology: {nodes: {" + nodes + "}, links: [{endpoints: ['h:1', 'a:1']}]}}"
         plan = Topology.parse(text % "hub").plan()
         assert plan.nodes["h"].repeats == 3
-        assert builder.KINDS[plan.nodes["h"].kind] is Hub
+        assert KINDS[plan.nodes["h"].kind] is Hub
         node = json_schema()["$defs"]["NodeDefinition"]["properties"]
         assert "`hub`: a repeater." in node["kind"]["description"] and "repeats" in node
         assert "fill: #123456" in STYLE

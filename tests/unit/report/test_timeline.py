@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from report_samples import EVENTS, IP, MS, ROWS, A, B, event, row
 
 from testbed.errors import InputError
-from testbed.report.contents import folds
+from testbed.report.contents import folds, marks
 from testbed.report.owners import Owners
-from testbed.report.places import marks
 from testbed.report.timeline import Lane, Timeline
 
 END = 430 * MS
