@@ -59,43 +59,34 @@ def require_place(file: Path) -> None:
 def write(results: Sequence[RunResult], file: Path) -> None:
     suites = []
     for result in results:
-        identity = _identity(result.seed, result.clock, result.made_from)
+        made_from = identity(result.seed, result.clock, result.made_from, result.out)
         cases = [_of_variant(result.scenario, variant) for variant in result.variants]
-        suites.append(Suite(result.scenario, {**identity, "trace": result.trace, "out": result.out}, cases))
+        suites.append(Suite(result.scenario, {**made_from, "trace": result.trace}, cases))
     _write(suites, file)
 
 
 def write_session(
-    tests: Sequence[Ended],
-    broken: TestbedError | None,
-    *,
-    seed: int,
-    clock: Clock,
-    made_from: Identity,
-    out: Path,
-    file: Path,
+    tests: Sequence[Ended], broken: TestbedError | None, made_from: Mapping[str, Any], file: Path
 ) -> None:
-    """Write the tests of a session that ended; `broken` is the error that ended it early, an error of its own."""
+    """Write the tests of a session that ended; `made_from` is what `identity` returns, `broken` the error that ended it
+    early, an error of its own."""
     cases = [_of_test(test) for test in tests]
     if broken:
         place, name = _parts(broken.where)
         cases.append(Case(place, name, 0.0, {}, "error", broken.message.partition("\n")[0], str(broken)))
-    _write([Suite("pytest", {**_identity(seed, clock, made_from), "out": out}, cases)], file)
+    _write([Suite("pytest", made_from, cases)], file)
 
 
-def _identity(seed: int, clock: Clock, identity: Identity) -> dict[str, Any]:
+def identity(seed: int, clock: Clock, identity: Identity, out: Path) -> dict[str, Any]:
     made_from = {name: getattr(identity, name) for name in ("machine", "image", "qemu", "testbed", "code")}
-    return {"seed": seed, "clock": clock, **made_from}
+    return {"seed": seed, "clock": clock, **made_from, "out": out}
 
 
 def _of_variant(scenario: str, variant: VariantResult) -> Case:
     """Make the case of a variant; one without an observation is an error."""
     evidence = {f"evidence.{name}": value for name, value in variant.evidence.items()}
     properties = {
-        "trace": variant.trace,
-        "virtual_s": variant.virtual_s,
-        "expected": variant.expected,
-        "observed": variant.observed,
+        **{name: getattr(variant, name) for name in ("trace", "virtual_s", "expected", "observed")},
         **evidence,
     }
     if variant.as_expected:

@@ -170,17 +170,9 @@ class LabTests:
             ends.append(("teardown", "passed", None))
         for when, outcome, why in ends:
             start, self._since = self._since, time.time()
-            report = pytest.TestReport(
-                item.nodeid,
-                item.location,
-                dict.fromkeys(item.keywords, 1),
-                outcome,
-                why,
-                when,
-                duration=self._since - start,
-                start=start,
-                stop=self._since,
-            )
+            keywords: dict[str, Any] = dict.fromkeys(item.keywords, 1)
+            report = pytest.TestReport(item.nodeid, item.location, keywords, outcome, why, when)
+            report.start, report.stop, report.duration = start, self._since, self._since - start
             item.ihook.pytest_runtest_logreport(report=report)
 
     def _leave(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -213,7 +205,6 @@ class LabTests:
             seed=config.getoption("testbed_seed"),
             training=config.getini("testbed_training"),
             machine=machine,
-            out=out,
         )
         self._runner.run(batch.begin(running))
         return batch
@@ -315,13 +306,8 @@ class LabTests:
         yield f"--assert={option.assertmode}"
         yield from ["-v"] * option.verbose
         yield from (f"-W{line}" for line in option.pythonwarnings or () if _known(line))
-        for asked, word in (
-            (option.showlocals, "--showlocals"),
-            (option.fulltrace, "--full-trace"),
-            (option.runxfail, "--runxfail"),
-        ):
-            if asked:
-                yield word
+        flags = {"--showlocals": option.showlocals, "--full-trace": option.fulltrace, "--runxfail": option.runxfail}
+        yield from (word for word, asked in flags.items() if asked)
         if option.log_level:
             yield f"--log-level={option.log_level}"
         if option.maxfail:

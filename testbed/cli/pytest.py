@@ -77,15 +77,8 @@ def pytest(
         raise
     finally:
         if junit:
-            reports.write_session(
-                pytests.ended(directory),
-                broken,
-                seed=on.seed,
-                clock=machine.clock,
-                made_from=Identity.of(machine),
-                out=directory,
-                file=junit,
-            )
+            made_from = reports.identity(on.seed, machine.clock, Identity.of(machine), directory)
+            reports.write_session(pytests.ended(directory), broken, made_from, junit)
     log(f"text, tests and files: {directory}")
     if any(directory.glob(f"tmp/*/{EPOCH}")):
         log(report_line(directory))

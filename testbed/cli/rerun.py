@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -70,7 +69,7 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
         }
         click.echo(json.dumps(found))
     else:
-        report(output_console(), directory, result, then, differ, compared)
+        report(directory, result, then, differ, compared)
     return 0 if all(one.same for one in compared) else 1
 
 
@@ -147,14 +146,10 @@ def as_json_differences(differ: Differences) -> dict[str, dict[str, Any]]:
 
 
 def report(
-    screen: Console,
-    directory: Path,
-    result: RunResult,
-    then: RunResult,
-    differ: Differences,
-    compared: Sequence[Comparison],
+    directory: Path, result: RunResult, then: RunResult, differ: Differences, compared: Sequence[Comparison]
 ) -> None:
     """Print a line for each variant, the differences, and the verdict."""
+    screen = output_console()
     screen.print()
     for one in compared:
         mark = ("✓", "bold green") if one.same else ("✗", "bold red")

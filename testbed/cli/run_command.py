@@ -110,7 +110,7 @@ def run(
         if len(tasks) > 1 or len(chosen) > 1:
             labels = ", ".join(one.label for one in chosen)
             raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
-        return stopping.run(source, info, chosen[0], on.seed, on.out, stop, metrics, as_json=as_json)
+        return stopping.run(source, info, chosen[0], on, stop, metrics, as_json=as_json)
     results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps, run_in=run_in)
     if junit:
         reports.write(results, junit)

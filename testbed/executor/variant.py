@@ -125,15 +125,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()
     emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
-    lab = Lab(
-        plan,
-        out,
-        log.emit,
-        profiles=profiles,
-        networks=PodNetworks(file.parent),
-        zero_ns=log.zero_ns,
-        files=topology.parent,
-    )
+    networks = PodNetworks(file.parent)
+    lab = Lab(plan, out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=topology.parent)
     moments.begin(lab, log)
     files = Evidence(lab, log)
     run = Run(lab, log, variant, files, without_faults=request.without_faults)

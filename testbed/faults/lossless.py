@@ -178,9 +178,6 @@ class BufferCarving(Setting):
 
     @model_validator(mode="after")
     def _says_something(self) -> BufferCarving:
-        if not self._values():
+        if not self.model_dump(exclude={"switch"}, exclude_none=True):
             raise ValueError("it needs buffer, pfc_alpha or lossy_alpha")
         return self
-
-    def _values(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"switch"}, exclude_none=True)

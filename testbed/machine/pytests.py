@@ -100,7 +100,7 @@ class SessionRecorder:
     def __init__(
         self, out: Path, show: Callable[[str], None], reported: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        self._out = out
+        self.out = out
         self._show = show
         self._reported = reported
         self.running = ""
@@ -129,7 +129,7 @@ class SessionRecorder:
                 ended = Ended(**result, wall_s=round(now - self._since, 3))  # type: ignore[typeddict-item]
                 self._since = now
                 self.tests.append(ended)
-                with (self._out / TESTS).open("a") as file:
+                with (self.out / TESTS).open("a") as file:
                     file.write(json.dumps(ended) + "\n")
             case {"report": {"file": str(file), "given": str(given)}} if REPORT.fullmatch(file):
                 self.reports[file] = given
@@ -141,7 +141,7 @@ class SessionRecorder:
     def write(self, text: str) -> None:
         """Show a text with its colours, and record it without. Drop all other terminal control characters."""
         self._show(CONTROL.sub(lambda found: found["colour"] or "", text))
-        with (self._out / TEXT).open("a", errors="backslashreplace") as file:
+        with (self.out / TEXT).open("a", errors="backslashreplace") as file:
             file.write(CONTROL.sub("", text))
 
     def cut_short(self) -> None:
@@ -153,7 +153,7 @@ class SessionRecorder:
     def deliver(self, arguments: Sequence[str]) -> None:
         """Copy reports to where the user's own words name them; a file of the machine names nothing here."""
         for file, given in self.reports.items():
-            source, place = self._out / file, Path(os.path.expanduser(os.path.expandvars(given)))
+            source, place = self.out / file, Path(os.path.expanduser(os.path.expandvars(given)))
             if source.is_file() and any(word == given or word.endswith(f"={given}") for word in arguments):
                 try:
                     place.parent.mkdir(parents=True, exist_ok=True)
@@ -190,30 +190,17 @@ async def run(
     bundle = SessionFiles.below(top)
     recorder = SessionRecorder(out, show)
     asked = replace(asked, arguments=[*names, *asked.arguments])
-    status = await execute(asked, bundle, recorder, seed=seed, training=training, machine=machine, out=out)
+    status = await execute(asked, bundle, recorder, seed=seed, training=training, machine=machine)
     return 2 if status in USAGE else status
 
 
 async def execute(
-    asked: Pytest,
-    bundle: SessionFiles,
-    recorder: SessionRecorder,
-    *,
-    seed: int,
-    training: bool,
-    machine: Machine,
-    out: Path,
+    asked: Pytest, bundle: SessionFiles, recorder: SessionRecorder, *, seed: int, training: bool, machine: Machine
 ) -> int:
     """Run a pytest session; return its status. Ended tests are recorded and running ones named, however it ends."""
-    job = Job(
-        [asked],
-        bundle.contents,
-        bundle.executable,
-        limit_s=LIMIT_S if asked.limit_s is None else asked.limit_s + END_S,
-        seed=seed,
-        training=training,
-        listen=recorder.listen,
-    )
+    limit_s, out = LIMIT_S if asked.limit_s is None else asked.limit_s + END_S, recorder.out
+    given = bundle.contents, bundle.executable
+    job = Job([asked], *given, limit_s=limit_s, seed=seed, training=training, listen=recorder.listen)
     try:
         await machine.run(job, out)
         status = job.answer(about=bundle.top, place=below(bundle.top))

@@ -113,11 +113,10 @@ class Snapshot:
 
 def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Snapshot]:
     """Return the snapshots for this image, QEMU, clock and code, the lowest first."""
-    statuses = [file.stat() for _, file in image.mounted()]
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
     key = cache.digest(
         image.digest,
-        *(str(status.st_mtime_ns) for status in statuses),
+        *(str(file.stat().st_mtime_ns) for _, file in image.mounted()),
         qemu.identity(),
         *command,
         str(flavour.cpus),

@@ -62,10 +62,6 @@ def _near(_: object) -> int:
     return NEAR_NS
 
 
-def _elapsed(data: Completion) -> int:
-    return int(data.elapsed_s * 1e9)
-
-
 def _claim(data: Entry | Announcement, _: Macs) -> Iterator[Key]:
     yield "claims", address(data.ip), mac(data.mac)
 
@@ -111,7 +107,7 @@ RULES = (
     Rule((events.PROXIED,), _proxied_answer, after=NEAR_NS),
     Rule((events.FDB_LEARNED, events.FDB_MOVED), _from_mac, before=_near, where="port", pick="first", fresh=True),
     Rule((events.GARP, events.NA), _claim, before=_near, where="anywhere"),
-    Rule((events.COMPLETION,), _end_of_request, before=_elapsed, where="anywhere", pick="last"),
+    Rule((events.COMPLETION,), _end_of_request, lambda data: int(data.elapsed_s * 1e9), where="anywhere", pick="last"),
 )
 BY_KIND: dict[events.AnyKind, Rule[Any]] = {kind: rule for rule in RULES for kind in rule.kinds}
 BEGINNINGS = [kind.name for kind in (events.STEP, events.FAULT_INJECTED, events.FAULT_RECOVERED, events.LINK)]

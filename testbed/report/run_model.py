@@ -148,21 +148,15 @@ def _lab(directory: Path, found: dict[str, Any]) -> Run:
     made, epoch = dict(found["made_from"]), found.get("epoch") or {}
     basics = found["seed"], found["clock"], found["trace"]
     facts = _facts(made, made.get("image"), *basics, topology=found["topology"])
+    name = str(found["name"])
     part = Part(
-        name=str(found["name"]),
+        name=name,
         directory=directory,
         trace=str(found["trace"]),
         virtual_s=float(found["virtual_s"] or 0),
         realtime_ns=epoch.get("realtime_ns"),
     )
-    return Run(
-        name=str(found["name"]),
-        place=directory.resolve().name,
-        title="A lab that lived",
-        text="",
-        facts=facts,
-        parts=(part,),
-    )
+    return Run(name=name, place=directory.resolve().name, title="A lab that lived", text="", facts=facts, parts=(part,))
 
 
 def _part(directory: Path, found: dict[str, Any]) -> Part:

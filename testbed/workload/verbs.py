@@ -55,21 +55,15 @@ class Endpoint(QueuePair):
     def post_fetch_add(self, add: int, *, offset: int = 0, remote_offset: int = 0) -> int:
         """Add to the eight bytes (in the machine's byte order, aligned) there; their old value comes here."""
         opcode = ibverbs.IBV_WR_ATOMIC_FETCH_AND_ADD
-        return self._post_send("FETCH_ADD", opcode, offset, ATOMIC_SIZE, remote_offset, (add,))
+        return self._post_send("FETCH_ADD", opcode, offset, ATOMIC_SIZE, remote_offset, add)
 
     def post_compare_swap(self, compare: int, swap: int, *, offset: int = 0, remote_offset: int = 0) -> int:
         """Set the eight bytes there to `swap` if they are `compare`; their old value comes here."""
         opcode = ibverbs.IBV_WR_ATOMIC_CMP_AND_SWP
-        return self._post_send("COMP_SWAP", opcode, offset, ATOMIC_SIZE, remote_offset, (compare, swap))
+        return self._post_send("COMP_SWAP", opcode, offset, ATOMIC_SIZE, remote_offset, compare, swap)
 
     def _post_send(
-        self,
-        name: str,
-        opcode: int,
-        offset: int,
-        length: int,
-        remote_offset: int | None = None,
-        operands: tuple[int, ...] = (),
+        self, name: str, opcode: int, offset: int, length: int, remote_offset: int | None = None, *operands: int
     ) -> int:
         self._inside(offset, length, self._size)
         if self._remote is None:

@@ -52,7 +52,7 @@ def mn(out: Path, script: Path, arguments: tuple[str, ...]) -> int:
     beside = {**files.below(place), TOPOLOGY: EMPTY.encode()}
     found = Found(f"mn-{script.stem}", str(script), beside, {"topology": TOPOLOGY}, below(place))
     command = [*BESIDE, "python3", "-P", "-c", RUN, script.name, *arguments]
-    with brought_up(found, "", "real", 1, [], None, out, attached=True) as connection:
+    with brought_up(found, "real", 1, None, out, attached=True) as connection:
         if sys.stdin.isatty() and sys.stdout.isatty():
             status = attached(connection, NODE, command)
         else:

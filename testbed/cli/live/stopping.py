@@ -32,8 +32,7 @@ def run(
     source: Source,
     info: ScenarioInfo,
     chosen: VariantRun,
-    seed: int,
-    out: Path,
+    on: options.MachineOptions,
     stop: str,
     metrics: int | None,
     *,
@@ -42,7 +41,7 @@ def run(
     """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
     Stop.of(stop)
     order = order_of(info["name"], source, chosen.label, chosen.variant, stop=stop)
-    with begun(info["name"], order, info, seed, out, metrics) as connection:
+    with begun(info["name"], order, info, on.seed, on.out, metrics) as connection:
         return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
 
 

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,9 @@ def up(
     from testbed.protocol import live
 
     found = source.find(what, variant, settings)
-    extra = list(filter(None, packages.split(",")))
-    with brought_up(found, name, clock, seed, extra, idle_s, out, attached=attached, metrics=metrics) as connection:
+    extra = filter(None, packages.split(","))
+    found = replace(found, name=name or found.name, packages=[*found.packages, *extra])
+    with brought_up(found, clock, seed, idle_s, out, attached=attached, metrics=metrics) as connection:
         state = connection.answer(live.Inspect())
         lab = connection.lab
         if form == "json":
@@ -96,29 +98,19 @@ def up(
 
 @contextlib.contextmanager
 def brought_up(
-    found: Found,
-    name: str,
-    clock: str,
-    seed: int,
-    packages: list[str],
-    idle_s: float | None,
-    out: Path,
-    *,
-    attached: bool,
-    metrics: int | None = None,
+    found: Found, clock: str, seed: int, idle_s: float | None, out: Path, *, attached: bool, metrics: int | None = None
 ) -> Iterator[Connection]:
-    """Yield a connection to a new lab, which is up. Its name is that of its file unless one is given; metrics are
-    scraped at that port, if any."""
+    """Yield a connection to a new lab, which is up; metrics are scraped at that port, if any."""
     from testbed.cli import options
     from testbed.cli.output import log
     from testbed.machine.live.order import Order, start
     from testbed.machine.runs import run_directory
 
-    name = checked(name or found.name)
+    name = checked(found.name)
     labs.require_free(name)
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
-    wanted = sorted({*packages, *found.packages})
+    wanted = sorted(set(found.packages))
     asyncio.run(options.equip(machine, wanted, found.images))
     lab = labs.Lab.starting(name, found.shown, clock, seed, run_directory(out, name).resolve(), address)
     given, accelerator = (found.request(), found.files, found.executable), machine.flavour.accelerator

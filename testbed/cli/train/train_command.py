@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,22 @@ from typing import Any
 import click
 
 from testbed.cli import completion_values, options
+from testbed.cli.completion_values import ENDS, NODES
 from testbed.cli.live.live_options import duration as time_of
+from testbed.cli.live.live_options import seconds
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.run_command import run_shown
 from testbed.cli.scenario_options import split_settings
 from testbed.cli.sweep.planning import as_one_run, combinations, plan_settings
-from testbed.cli.train import faults, train_table
+from testbed.cli.train import train_table
 from testbed.cli.train import train_table as records
 from testbed.cli.words import noted
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import child_processes, questions, training
 from testbed.machine.scenarios import Source
 from testbed.machine.training import Placement
-from testbed.protocol import Note, PlanRows, requests
+from testbed.protocol import FaultInfo, Note, PlanRows, requests
 
 FABRIC = "fabric.clab.yml"
 """Default topology, which is made in the run's directory."""
@@ -120,7 +123,7 @@ def train(
         raise InputError("--limit is 0: give a time longer than 0")
     with child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
-        planned_faults = [faults.parse(text, questions.kept(requests.Faults())) for text in fault_texts]
+        planned_faults = [parse_fault(text, questions.kept(requests.Faults())) for text in fault_texts]
         axes = matrix_axes(matrix_texts, environment)
         if topology is None:
             (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
@@ -163,7 +166,7 @@ def placed(
     where = str(topology) if topology else "the fabric made for the job"
     rows: PlanRows = {"name": found["name"], "interfaces": found["interfaces"]}
     placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
-    faults.check_places(planned, rows)
+    check_places(planned, rows)
     return placement, found["notes"]
 
 
@@ -216,3 +219,63 @@ def check_value(key: str, value: str, there: Sequence[str]) -> None:
 
 def variables(point: Mapping[str, str]) -> dict[str, str]:
     return {VARIABLES[key]: value for key, value in point.items()}
+
+
+FORM = "Such as `link-down leaf1:e1 after step 7 for 5s`, `link-loss leaf1:e1 loss=5 after 2s`; `testbed fault list`."
+PLACES = {*ENDS, *NODES} - {"port"}
+"""Parameters that name an end of a link, or a node."""
+
+
+def parse_fault(text: str, known: Sequence[FaultInfo]) -> dict[str, Any]:
+    """Return the fault of a line, ``link-down leaf1:e1 after step 7 for 5s``, for the scenario: its name,
+    parameters and time. A word without `=` is its first parameter."""
+    where = f"--fault {text!r}"
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"cannot be read: {error}", where=where, hint=FORM) from None
+    if not words:
+        raise InputError("names no fault", where=where, hint=FORM)
+    name, *rest = words
+    kinds = {info["name"]: info for info in known}
+    if name not in kinds:
+        raise InputError(f"there is no fault {name!r}", where=where, hint=f"{did_you_mean(name, kinds)}{FORM}")
+    required = kinds[name]["parameters"].get("required", [])
+    found: dict[str, Any] = {"name": name, "parameters": {}}
+    while rest:
+        word, *rest = rest
+        match word, rest:
+            case "after", ["step", number, *rest] if not {"after_step", "after_s"} & {*found}:
+                if not number.isascii() or not number.isdecimal() or int(number) < 1:
+                    raise InputError(f"{number!r} is not a step number: steps count from 1", where=where, hint=FORM)
+                found["after_step"] = int(number)
+            case "after", [time, *rest] if not {"after_step", "after_s"} & {*found}:
+                found["after_s"] = seconds(time)
+            case "for", [time, *rest] if "lasting_s" not in found:
+                found["lasting_s"] = seconds(time)
+            case _ if "=" in word:
+                key, _, value = word.partition("=")
+                if key in found["parameters"]:
+                    raise InputError(f"{key} is given twice", where=where)
+                found["parameters"][key] = value
+            case _ if required and not found["parameters"] and word not in ("after", "for"):
+                found["parameters"][required[0]] = word
+            case _:
+                raise InputError(f"{word!r} is not allowed there", where=where, hint=FORM)
+    return found
+
+
+def check_places(faults: Sequence[Mapping[str, Any]], plan: PlanRows) -> None:
+    """Raise InputError for a fault at a node or an end of a link that a topology does not have."""
+    ends = [f"{row['node']}:{row['interface']}" for row in plan["interfaces"] if row["peer"]]
+    nodes = list(dict.fromkeys(row["node"] for row in plan["interfaces"]))
+    for fault in faults:
+        for key, value in fault["parameters"].items():
+            there = ends if ":" in value else nodes
+            if key not in PLACES or value in there:
+                continue
+            what = "end of a link" if ":" in value else "node"
+            near = did_you_mean(value, there)
+            own = [end for end in ends if end.startswith(value.partition(":")[0] + ":")] if ":" in value else []
+            hint = f"{near}There are: {', '.join(own or there)}."
+            raise InputError(f"fault {fault['name']}: the topology has no {what} {value!r}", hint=hint)

@@ -38,7 +38,8 @@ def pools(objects: Mapping[str, Object], held: Collection[Address]) -> Pools:
                 if before:
                     found[str(before)] = before
                 continue
-            free = [one for one in _addresses(source) if one not in taken and one not in held]
+            of_subnet = SubnetSpec.model_validate(source.spec).made(source.name)[1]
+            free = [one for one in of_subnet if one not in taken and one not in held]
             chosen = sized(addresses_of(before) if before else [], free, held, size)
             taken.update(chosen)
             if len(chosen) < size:
@@ -96,10 +97,6 @@ def sized(own: list[Address], free: list[Address], held: Collection[Address], si
 
 def addresses_of(one: Object) -> list[Address]:
     return IPPool.model_validate(one.spec).made(one.name)[1]
-
-
-def _addresses(source: Object) -> list[Address]:
-    return SubnetSpec.model_validate(source.spec).made(source.name)[1]
 
 
 def _made(name: str, source: Object, application: Object, settings: Settings, chosen: list[Address]) -> Object:

@@ -43,10 +43,6 @@ LinkAddress = Annotated[IPv4Address, BeforeValidator(_link_address)]
 RuleTable = Annotated[int, Field(ge=1, le=0xFFFFFFFF)]
 
 
-def _none_if_empty(value: Any) -> Any:
-    return value or None
-
-
 def _nothing(value: Any) -> Any:
     if value:
         raise ValueError(f"{describe(value)} is not supported: the lab's coordinator does not set it")
@@ -68,7 +64,7 @@ class CoordinatorSpec(Part, Spec):
     podDefaultRouteNIC: str | None = None  # noqa: N815
     hostRuleTable: RuleTable | None = None  # noqa: N815
     hijackCIDR: list[Subnet] | None = None  # noqa: N815
-    vethLinkAddress: Annotated[LinkAddress | None, BeforeValidator(_none_if_empty)] = None  # noqa: N815
+    vethLinkAddress: Annotated[LinkAddress | None, BeforeValidator(lambda value: value or None)] = None  # noqa: N815
     podCIDRType: Literal["auto", "cluster", "calico", "cilium", "none"] | None = None  # noqa: N815
     """Accepted and ignored: a lab has no subnets of the cluster."""
     hostRPFilter: NotSet = None  # noqa: N815

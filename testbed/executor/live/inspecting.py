@@ -1,11 +1,14 @@
 """Requests that inspect a lab that lives: nodes, tables, events, the overview of a screen."""
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.executor.live import saving
+import yaml
+
+from testbed.documents.json import value_of
 from testbed.executor.live.server import Call, Subscription
 from testbed.kernel import rxe_devices
 from testbed.lab import HostInterface, Lab, Pod
@@ -17,6 +20,7 @@ from testbed.protocol.events import FAULT_INJECTED
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
 from testbed.topology import Quality
+from testbed.topology.models import QUALITY_KEYS
 
 TABLES = "arp", "nd", "fdb"
 LINES = 500
@@ -231,7 +235,7 @@ def program(pid: int) -> str:
 
 
 def save(_: live.Save, call: Call) -> str:
-    return saving.text(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))
+    return _file_now(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))
 
 
 def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:
@@ -250,3 +254,58 @@ def measured(call: Call) -> Measured:
         "tables": {switch.name: table_rows(switch) for switch in call.lab.switches()},
         "missing": missing,
     }
+
+
+DEFAULT = "none"
+Words = Mapping[str, Mapping[str, str]]
+"""Keys of a link and their values, as in a file, which were set by hand, by the end of the link."""
+
+
+def _file_now(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
+    """Write the topology file of a lab as it is now. `source` is the text of the file that the lab was
+    made of, `down` are interfaces that were set down by hand. Comments at the top name what a file cannot express."""
+    document = yaml.safe_load(source)
+    topology = document["topology"]
+    for switch in lab.switches():
+        first = switch.first_profile.model_dump(mode="json")
+        now = {name: value for name, value in switch.profile().items() if value != first[name]}
+        if now:
+            node = topology["nodes"][switch.name] = topology["nodes"][switch.name] or {}
+            node["profile_values"] = {**node.get("profile_values", {}), **now}
+    topology["links"] = [_changed(link, qualities) for link in topology.get("links") or []]
+    faults = [
+        {"fault": one.fault.name, **one.fault.model_dump(mode="json", exclude_defaults=True)}
+        for one in lab.injections
+        if one.active
+    ]
+    faults += [{"fault": "link-down", "end": end} for end in down]
+    if faults or "faults" in document:
+        document["faults"] = faults
+    pods = [node for node in lab.nodes.values() if isinstance(node, Pod)]
+    left_out = "".join(f"# pod {pod} on {pod.host}: a topology file cannot have pods\n" for pod in pods)
+    return left_out + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def _changed(link: Mapping[str, Any], qualities: Words) -> Mapping[str, Any]:
+    """Return a link of the file with the values set by hand, which its ends have."""
+    ends = [_endpoint(end) for end in link.get("endpoints", [])]
+    names = [f"{end['node']}:{end['interface']}" for end in ends]
+    if not any(name in qualities for name in names):
+        return link
+    both = {key: value for key, value in link.items() if key in QUALITY_KEYS}
+    made = [
+        {**end, **_set_by_hand({**both, **end}, qualities.get(name, {}))} for name, end in zip(names, ends, strict=True)
+    ]
+    return {**{key: value for key, value in link.items() if key not in both}, "endpoints": made}
+
+
+def _endpoint(given: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(given, str):
+        return given
+    node, _, interface = given.partition(":")
+    return {"node": node, "interface": interface}
+
+
+def _set_by_hand(before: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    now = {**{key: value for key, value in before.items() if key in QUALITY_KEYS}, **words}
+    return {key: value_of(value) if isinstance(value, str) else value for key, value in now.items() if value != DEFAULT}

@@ -75,7 +75,8 @@ class MachineLoop:
 
     async def run(self) -> None:
         """Run the machine to the end of its job."""
-        self._listen()
+        if not self._virtual:
+            asyncio.get_running_loop().add_reader(self._opened.machine.bell.fileno(), self._on_bell)
         try:
             while not await self._run_to_pause():
                 pass
@@ -169,10 +170,6 @@ class MachineLoop:
             await self._go_back(self._kept)
 
     # Messages in both directions
-
-    def _listen(self) -> None:
-        if not self._virtual:
-            asyncio.get_running_loop().add_reader(self._opened.machine.bell.fileno(), self._on_bell)
 
     def poll(self) -> bool:
         """Receive what a running machine has sent. Return whether there was anything. Ring again for what it has not

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from testbed.errors import InputError, TestbedError
 from testbed.machine import runs, scenarios
 from testbed.machine.jobs import Machine
+from testbed.machine.layers import Log
 from testbed.machine.record import RunResult, VariantResult
 from testbed.machine.sweeps.points import Work
 from testbed.machine.task_group import TaskGroup
@@ -87,14 +88,7 @@ class Attempts:
     """Runner of a variant with some of its settings and faults, `jobs` at a time, in directories below `scratch`."""
 
     def __init__(
-        self,
-        work: Work,
-        variant: str,
-        seed: int,
-        machine: Machine,
-        jobs: int,
-        scratch: Path,
-        log: Callable[[str], None],
+        self, work: Work, variant: str, seed: int, machine: Machine, jobs: int, scratch: Path, log: Log
     ) -> None:
         self._work = work
         self._variant = variant
@@ -173,7 +167,8 @@ class Attempts:
     async def _nearer(self, part: Setting, others: Sequence[Part]) -> Setting:
         """Return the setting with the number that is nearest to the default and fails with the others."""
         schema = self._work.info["parameters"].get("properties", {}).get(part.key, {})
-        default = self._own().get(part.key, schema.get("default"))
+        own = next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
+        default = own.get(part.key, schema.get("default"))
         whole = schema.get("type") == "integer"
         if schema.get("type") not in ("integer", "number") or not isinstance(default, (int, float)):
             return part
@@ -184,9 +179,6 @@ class Attempts:
         value = int(float(part.text)) if whole else float(part.text)
         number = await nearest(default, value, fails, whole=whole)
         return part if number == value else Setting(part.key, number)
-
-    def _own(self) -> dict[str, Any]:
-        return next(one["settings"] for one in self._work.info["variants"] if one["name"] == self._variant)
 
     async def _run(self, given: Sequence[Setting], without: Sequence[int]) -> RunResult | None:
         """Run the variant; None where the scenario refuses the settings."""

@@ -107,15 +107,9 @@ class Results:
             rows = self._database.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608
         return {
             (variant, settings, seed): Recorded(
-                expected,
-                observed,
-                verdict == "as-expected",
-                json.loads(failures),
-                json.loads(evidence),
-                virtual_s,
-                directory,
+                expected, observed, verdict == "as-expected", json.loads(failures), json.loads(evidence), *rest
             )
-            for variant, settings, seed, expected, observed, verdict, failures, evidence, virtual_s, directory in rows
+            for variant, settings, seed, expected, observed, verdict, failures, evidence, *rest in rows
         }
 
 

@@ -52,11 +52,6 @@ def subnets(part: int, family: Family) -> IPNetwork:
     return ip_network(f"10.{part}.0.0/16" if family == 4 else f"2001:db8:{part:x}::/48")
 
 
-def link_vlan(number: int) -> int:
-    """Return the VLAN of a link between switches, counted from 1."""
-    return 1000 + number
-
-
 def link(number: int, family: Family) -> tuple[str, str]:
     """Return the addresses of a link's lower and upper end."""
     upper = _FIRST_LINK[family] + 2 * (number - 1)

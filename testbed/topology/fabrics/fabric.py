@@ -199,7 +199,7 @@ class Fabric:
             self._cable(lower, upper.next_port(), {})
             return {}
         self._links += 1
-        vlan = addresses.link_vlan(self._links)
+        vlan = 1000 + self._links
         ends = {family: addresses.link(self._links, family) for family in FAMILIES[self.family]}
         for switch, other, end in (lower, upper, 0), (upper, lower, 1):
             svis = {family: f"{ends[family][end]}/{addresses.LINK_PREFIX[family]}" for family in ends}

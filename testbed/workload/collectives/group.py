@@ -23,6 +23,8 @@ from testbed.workload.verbs import connect_pair, open_endpoint
 if TYPE_CHECKING:
     import numpy as np
 
+    Arrays = Sequence[np.ndarray]
+
 Op = Literal["sum", "prod", "min", "max"]
 UFUNCS = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
 """numpy's names."""
@@ -87,7 +89,7 @@ class Group:
     # Each of the collectives
 
     def allreduce(
-        self, arrays: Sequence[np.ndarray], op: Op = "sum", algorithm: str = "ring", *, within: float = WITHIN_S
+        self, arrays: Arrays, op: Op = "sum", algorithm: str = "ring", *, within: float = WITHIN_S
     ) -> CollectiveResult:
         """Combine the arrays of all ranks, element by element; each rank has the result. Algorithms: ring,
         halving-doubling, tree."""
@@ -95,9 +97,7 @@ class Group:
         work = [array.copy() for array in arrays]
         return self._run("allreduce", algorithm, work, work, work, op=op, within=within)
 
-    def reduce(
-        self, arrays: Sequence[np.ndarray], root: int = 0, op: Op = "sum", *, within: float = WITHIN_S
-    ) -> CollectiveResult:
+    def reduce(self, arrays: Arrays, root: int = 0, op: Op = "sum", *, within: float = WITHIN_S) -> CollectiveResult:
         """Combine the arrays of all ranks, element by element; only the root has the result."""
         self._check(arrays, root)
         work = [array.copy() for array in arrays]
@@ -110,20 +110,18 @@ class Group:
         work = [array.copy() if rank == root else _zeros(len(array), array) for rank in range(len(self))]
         return self._run("broadcast", "tree", work, work, work, root=root, within=within)
 
-    def gather(self, arrays: Sequence[np.ndarray], root: int = 0, *, within: float = WITHIN_S) -> CollectiveResult:
+    def gather(self, arrays: Arrays, root: int = 0, *, within: float = WITHIN_S) -> CollectiveResult:
         """Give the root the arrays of all ranks, one behind the other."""
         work = self._blocks_of(arrays, root)
         outputs = [array if rank == root else array[:0] for rank, array in enumerate(work)]
         return self._run("gather", "direct", work, work, outputs, root=root, within=within)
 
-    def allgather(self, arrays: Sequence[np.ndarray], *, within: float = WITHIN_S) -> CollectiveResult:
+    def allgather(self, arrays: Arrays, *, within: float = WITHIN_S) -> CollectiveResult:
         """Give each rank the arrays of all ranks, one behind the other."""
         work = self._blocks_of(arrays)
         return self._run("allgather", "ring", work, work, work, within=within)
 
-    def reduce_scatter(
-        self, arrays: Sequence[np.ndarray], op: Op = "sum", *, within: float = WITHIN_S
-    ) -> CollectiveResult:
+    def reduce_scatter(self, arrays: Arrays, op: Op = "sum", *, within: float = WITHIN_S) -> CollectiveResult:
         """Combine the arrays of all ranks; rank r has block r of the result, one of as many blocks as ranks."""
         self._check(arrays, divisible=True)
         work = [array.copy() for array in arrays]
@@ -137,7 +135,7 @@ class Group:
         blocks = [self._block(one, rank) for rank, one in enumerate(work)]
         return self._run("scatter", "direct", work, work, blocks, root=root, within=within)
 
-    def alltoall(self, arrays: Sequence[np.ndarray], *, within: float = WITHIN_S) -> CollectiveResult:
+    def alltoall(self, arrays: Arrays, *, within: float = WITHIN_S) -> CollectiveResult:
         """Give block j of rank i to rank j, as its block i."""
         self._check(arrays, divisible=True)
         targets = [array.copy() for array in arrays]  # with its own block, which stays
@@ -167,9 +165,9 @@ class Group:
         self,
         collective: str,
         algorithm: str,
-        sources: Sequence[np.ndarray],
-        targets: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
+        sources: Arrays,
+        targets: Arrays,
+        outputs: Arrays,
         *,
         op: Op | Literal[""] = "",
         root: int = 0,
@@ -181,28 +179,12 @@ class Group:
         steps = steps_of(collective, algorithm, [Shape(rank, count, len(array), root) for rank in range(count)])
         what = f"{collective} ({algorithm}) of {array.nbytes} bytes"
         progress = self._carry_out(what, steps, sources, targets, op or "sum", within)
-        return CollectiveResult(
-            progress.elapsed_s,
-            progress.finished_s,
-            progress.sent,
-            collective,
-            algorithm,
-            count,
-            array.nbytes,
-            str(array.dtype),
-            op,
-            root,
-            outputs,
-        )
+        times = progress.elapsed_s, progress.finished_s, progress.sent
+        kind = str(array.dtype)
+        return CollectiveResult(*times, collective, algorithm, count, array.nbytes, kind, op, root, outputs)
 
     def _carry_out(
-        self,
-        what: str,
-        steps: Sequence[Sequence[Step]],
-        sources: Sequence[np.ndarray],
-        targets: Sequence[np.ndarray],
-        op: Op,
-        within: float,
+        self, what: str, steps: Sequence[Sequence[Step]], sources: Arrays, targets: Arrays, op: Op, within: float
     ) -> Progress:
         if self._failed:
             raise InputError(f"the group has failed: {self._failed}", hint="Close it and create a new one.")
@@ -278,7 +260,7 @@ class Group:
         connect_pair(near, far, attributes)
         return QueuePair(low, high, near, self._message), QueuePair(high, low, far, self._message)
 
-    def _check(self, arrays: Sequence[np.ndarray], root: int = 0, *, divisible: bool = False) -> None:
+    def _check(self, arrays: Arrays, root: int = 0, *, divisible: bool = False) -> None:
         if len(arrays) != len(self):
             raise InputError(f"{len(arrays)} arrays are given for {len(self)} ranks")
         if not 0 <= root < len(self):
@@ -298,7 +280,7 @@ class Group:
         if divisible and len(first) % len(self):
             raise InputError(f"{len(first)} elements cannot be divided evenly among {len(self)} ranks")
 
-    def _blocks_of(self, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
+    def _blocks_of(self, arrays: Arrays, root: int = 0) -> list[np.ndarray]:
         """Return for each rank an array with room for the blocks of all, and its own block in it."""
         self._check(arrays, root)
         work = [_zeros(len(array) * len(self), array) for array in arrays]

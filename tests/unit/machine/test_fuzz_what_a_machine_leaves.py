@@ -209,9 +209,7 @@ def follow_tests(line: bytes, out: Path) -> None:
     of_job("outcome.json", recorder.listen).receive(messages.load(line))
     recorder.cut_short()
     recorder.deliver(["x"])
-    junit.write_session(
-        pytests.ended(out), None, seed=1, clock="virtual", made_from=ORIGIN, out=out, file=out / "junit.xml"
-    )
+    junit.write_session(pytests.ended(out), None, junit.identity(1, "virtual", ORIGIN, out), out / "junit.xml")
     ElementTree.parse(out / "junit.xml")  # noqa: S314  # our own file
 
 

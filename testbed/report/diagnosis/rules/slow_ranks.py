@@ -68,14 +68,8 @@ def slow_rank(case: Case) -> Finding | None:
     since = min(call.began for call in case.calls)
     times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
     text = f"{case.rank(slow)} slows all ranks down: apart from communication it takes {times}"
-    return Finding(
-        "slow-rank",
-        since,
-        text,
-        [slow],
-        own_link(case, slow),
-        evidence=[(since, f"{len(case.collectives)} collectives")],
-    )
+    shown = [(since, f"{len(case.collectives)} collectives")]
+    return Finding("slow-rank", since, text, [slow], own_link(case, slow), evidence=shown)
 
 
 def _paces(case: Case) -> dict[int, int]:
