@@ -58,17 +58,10 @@ def failed(variant: VariantResult, row: JobRow | None) -> bool:
 def ranks_table(ranks: Sequence[RankRow]) -> Table:
     table = columns("rank", "host", "steps", "first step", "median", "slowest", "which", "at", "end")
     for rank in ranks:
-        table.add_row(
-            str(rank["rank"]),
-            plain(rank["host"]),
-            str(rank["steps"]),
-            seconds(rank["first_s"]),
-            seconds(rank["median_s"]),
-            seconds(rank["slowest_s"]),
-            str(rank["slowest_step"] or ""),
-            seconds(rank["slowest_at_s"]),
-            Text(plain(rank["saw"]), style(rank["saw"])),
-        )
+        who = str(rank["rank"]), plain(rank["host"]), str(rank["steps"])
+        times = seconds(rank["first_s"]), seconds(rank["median_s"]), seconds(rank["slowest_s"])
+        slowest = str(rank["slowest_step"] or ""), seconds(rank["slowest_at_s"])
+        table.add_row(*who, *times, *slowest, Text(plain(rank["saw"]), style(rank["saw"])))
     return table
 
 

@@ -123,14 +123,9 @@ def understood(environment: Mapping[str, str], config: Mapping[str, Any]) -> Cal
     if version not in SUPPORTED:
         details = f"config is {json.dumps(version)}, plugin supports {json.dumps(SUPPORTED)}"
         raise Refusal(VERSION, "incompatible CNI versions", details)
-    return Call(
-        command,
-        environment.get("CNI_CONTAINERID", ""),
-        environment.get("CNI_NETNS", ""),
-        environment.get("CNI_IFNAME", ""),
-        pairs(environment.get("CNI_ARGS", "")),
-        config,
-    )
+    names = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS")
+    container, netns, interface, arguments = (environment.get(name, "") for name in names)
+    return Call(command, container, netns, interface, pairs(arguments), config)
 
 
 def pairs(text: str) -> dict[str, str]:

@@ -77,11 +77,6 @@ def _entry(file: Path) -> dict[str, Any] | None:
 
 def _attachment(entry: Mapping[str, Any]) -> Attachment:
     arguments = dict(entry.get("cniArgs", []))
-    return Attachment(
-        arguments.get("K8S_POD_NAME", entry["containerId"]),
-        entry["containerId"],
-        entry.get("netns", ""),
-        entry["ifName"],
-        arguments,
-        entry.get("capabilityArgs", {}),
-    )
+    container, netns = entry["containerId"], entry.get("netns", "")
+    pod, capabilities = arguments.get("K8S_POD_NAME", container), entry.get("capabilityArgs", {})
+    return Attachment(pod, container, netns, entry["ifName"], arguments, capabilities)

@@ -34,7 +34,7 @@ SHOWN = (
 LOG_BYTES = 1 << 20
 """Bytes read from the end of a log."""
 D = TypeVar("D", bound=Data)
-Counters = Mapping[str, Mapping[str, Mapping[str, int]]]
+Counters = Mapping[tuple[str, str, str], int]
 """Values by node, interface or RDMA device, and name."""
 
 
@@ -144,15 +144,9 @@ class Observations:
         before: dict[tuple[str, str, str], int] = {}
         after: dict[tuple[str, str, str], int] = {}
         for t, found in self.counted:
-            values = {
-                (node, place, name): value
-                for node, places in found.items()
-                for place, named in places.items()
-                for name, value in named.items()
-            }
             if t <= since:
-                before |= values
-            after |= values
+                before |= found
+            after |= found
             if t >= until:
                 break
         return {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
@@ -161,12 +155,7 @@ class Observations:
         """Return the last value of a gauge up to the first reading after a time, by node and place."""
         last: dict[tuple[str, str], int] = {}
         for t, found in self.counted:
-            last |= {
-                (node, place): named[name]
-                for node, places in found.items()
-                for place, named in places.items()
-                if name in named
-            }
+            last |= {(node, place): value for (node, place, own), value in found.items() if own == name}
             if t >= until:
                 break
         return last
@@ -178,12 +167,7 @@ class Observations:
         readings = 0
         for t, found in self.counted:
             # A reading has changed values only.
-            now |= {
-                (node, place): named[name]
-                for node, places in found.items()
-                for place, named in places.items()
-                if name in named
-            }
+            now |= {(node, place): value for (node, place, own), value in found.items() if own == name}
             if since <= t <= until:
                 total.update(now)
                 readings += 1
@@ -226,16 +210,21 @@ def _counted(file: Path) -> Iterator[tuple[int, Counters]]:
     for number, line in _lines(file):
         match line:
             case {"t": int(t), "counters": dict(found)}:
-                yield t, {node: _of_node(places) for node, places in found.items() if isinstance(places, dict)}
+                yield t, _by_name(found)
             case _:
                 raise InputError("is not a line of counters", where=f"{file}:{number}")
 
 
-def _of_node(places: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _by_name(found: Mapping[str, Any]) -> Counters:
+    """Return the values of a reading by node, place and name."""
     return {
-        place: {name: value for name, value in named.items() if isinstance(value, int)}
+        (node, place, name): value
+        for node, places in found.items()
+        if isinstance(places, dict)
         for place, named in places.items()
         if isinstance(named, dict)
+        for name, value in named.items()
+        if isinstance(value, int)
     }
 
 

@@ -82,18 +82,9 @@ def _place(number: int) -> int:
 def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
     found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, _place(number % CALLS))
     name, members = names[group] if 0 <= group < len(names) else ("", ())
-    return Call(
-        rank.number,
-        str(rank.host),
-        found,
-        operation.partition(b"\0")[0].decode(),
-        name,
-        sequence,
-        size,
-        members[peer] if 0 <= peer < len(members) else None,
-        began - zero_ns,
-        ended - zero_ns if ended else None,
-    )
+    what, other = operation.partition(b"\0")[0].decode(), members[peer] if 0 <= peer < len(members) else None
+    times = began - zero_ns, ended - zero_ns if ended else None
+    return Call(rank.number, str(rank.host), found, what, name, sequence, size, other, *times)
 
 
 def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:

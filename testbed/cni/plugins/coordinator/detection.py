@@ -134,18 +134,13 @@ def _silent(nic: Nic) -> Iterator[None]:
 
 
 def _owner(
-    nic: Nic,
-    wire: Wire,
-    ip: IPAddress,
-    schedule: Schedule,
-    found: Callable[[Packet, IPAddress], bool],
-    ignored: set[str],
+    nic: Nic, wire: Wire, ip: IPAddress, times: Schedule, found: Callable[[Packet, IPAddress], bool], ignored: set[str]
 ) -> str | None:
-    """Return the MAC of another machine that has `ip`; None if the schedule finds none."""
-    for count in range(schedule.probes + 1):
+    """Return the MAC of another machine that has `ip`; None if the probes find none."""
+    for count in range(times.probes + 1):
         if count:
             wire.send(probe(nic.mac, ip))
-        for mac, packet in wire.packets(schedule.waits(count)):
+        for mac, packet in wire.packets(times.waits(count)):
             if found(packet, ip) and mac not in ignored:
                 return mac
     return None
