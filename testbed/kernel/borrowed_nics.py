@@ -8,17 +8,15 @@ rdma_dev_exit_net), but under their current names.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from testbed.errors import TestbedError, UnsupportedError
+from testbed.errors import UnsupportedError
 from testbed.kernel import netns, ownership
 from testbed.kernel.links import End
 from testbed.kernel.ownership import Run
 from testbed.kernel.rdma import Rdma
 from testbed.kernel.rtnetlink import Rtnetlink
-from testbed.kernel.syscalls import closing_fd
+from testbed.kernel.syscalls import closing_fd, explained
 
 HOME = "/proc/thread-self/ns/net"
 """This machine's network namespace, for a thread that has entered no other."""
@@ -48,7 +46,7 @@ def borrow(name: str, device: str, namespace: str, end: End, index: int) -> None
             name, links.mac(number), links.mtu(number), links.is_up(number), links.alias(number), device, namespace
         )
         ownership.claim_interface(run, name, asdict(before))
-        with _explained(f"{name} cannot be moved to {namespace}"):
+        with explained(f"{name} cannot be moved to {namespace}"):
             links.set_alias(number, _mark(run, name))  # before anything is changed
             links.set_link(number, up=False)
             with closing_fd(os.open(netns.path(namespace), os.O_RDONLY)) as there:
@@ -114,7 +112,7 @@ def _check_unused(links: Rtnetlink, name: str) -> None:
 def give_back(run: Run, name: str) -> None:
     """Return an interface and its RDMA device to this machine, in their former state."""
     before, mark = Before(**run.interfaces[name]), _mark(run, name)
-    with _explained(f"{name} cannot be moved back"), closing_fd(os.open(HOME, os.O_RDONLY)) as home:
+    with explained(f"{name} cannot be moved back"), closing_fd(os.open(HOME, os.O_RDONLY)) as home:
         if netns.path(before.namespace).exists():
             with netns.entered(before.namespace), Rtnetlink() as there, Rdma() as system:
                 if before.device and system.exclusive and before.device in system.devices():
@@ -145,11 +143,3 @@ def _mark(run: Run, name: str) -> str:
 
 def _with_alias(links: Rtnetlink, alias: str) -> list[int]:
     return [index for index, found in links.aliases().items() if found == alias]
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TestbedError(f"{what}: {error.strerror}") from error

@@ -243,7 +243,8 @@ class Links(Netlink):
         """Return an interface that uses this one: its bridge or bond, or one on it (VLAN, …); empty if none does."""
         links = dict(self._all())
         above = netlink.number(links[index].get(_IFLA_MASTER, bytes(4)))
-        on = [number for number, link in links.items() if kind_of(link)[0] != "veth" and _lower(link) == index]
+        lower = {number: netlink.number(link.get(_IFLA_LINK, bytes(4))) for number, link in links.items()}
+        on = [number for number, link in links.items() if kind_of(link)[0] != "veth" and lower[number] == index]
         return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
 
     def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
@@ -319,10 +320,6 @@ def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
     fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
     return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
-
-
-def _lower(link: Mapping[int, bytes]) -> int:
-    return netlink.number(link.get(_IFLA_LINK, bytes(4)))
 
 
 def _alias(link: Mapping[int, bytes]) -> str:

@@ -114,14 +114,8 @@ class Snapshot:
 def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Snapshot]:
     """Return the snapshots for this image, QEMU, clock and code, the lowest first."""
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
-    key = cache.digest(
-        image.digest,
-        *(str(file.stat().st_mtime_ns) for _, file in image.mounted()),
-        qemu.identity(),
-        *command,
-        str(flavour.cpus),
-        MAGIC,
-    )
+    times = [str(file.stat().st_mtime_ns) for _, file in image.mounted()]
+    key = cache.digest(image.digest, *times, qemu.identity(), *command, str(flavour.cpus), MAGIC)
     found = [Snapshot(key, "start the machine for the first time")]
     if image.containers:
         text = "start Docker in it, with the images of the containers"

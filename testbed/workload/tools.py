@@ -95,7 +95,8 @@ def perftest(
 
         def process(side: Side, place: str, *more: str) -> Process:
             events = ("-e",) if EVENTS[tool] else ()
-            gid = str(_gid_index(side))
+            with open_device(side.namespace, side.device) as context:
+                gid = str(gid_index(context, side.ip))
             command = [tool, "-d", side.device, "-x", gid, "-p", str(PORT), *events, *options, *more]
             log = directory / f"{side.node}-{tool}.log"
             return Process(side.node, place, command, log, ready, devices_of=side.namespace)
@@ -166,11 +167,6 @@ def _exchange(server: Side, client: Side) -> Iterator[tuple[str, str, IPv4Addres
         yield MANAGEMENT, MANAGEMENT, IPv4Interface("127.0.0.1/8").ip
     finally:
         netns.delete(MANAGEMENT)
-
-
-def _gid_index(side: Side) -> int:
-    with open_device(side.namespace, side.device) as context:
-        return gid_index(context, side.ip)
 
 
 def _listens(namespace: str, port: int) -> bool:

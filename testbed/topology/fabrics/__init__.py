@@ -16,9 +16,8 @@ from typing import Any
 
 from testbed.documents.yaml import MAX_NODES
 from testbed.errors import InputError, did_you_mean
-from testbed.topology.fabrics.clos import leaf_spine, rail_optimized, single, two_tier
+from testbed.topology.fabrics.clos import fat_tree, leaf_spine, rail_optimized, single, two_tier
 from testbed.topology.fabrics.fabric import DEFAULTS, NODE_KINDS, Fabric, Manner, Node, RoutedManner
-from testbed.topology.fabrics.fat_tree import fat_tree
 
 __all__ = ["KINDS", "Fabric", "fat_tree", "leaf_spine", "make", "rail_optimized", "single", "text", "two_tier"]
 
