@@ -12,23 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed import protocol
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean, naming
 from testbed.machine import record
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
 from testbed.machine.task_group import TaskGroup
-from testbed.protocol import (
-    EVENTS,
-    TOPOLOGY,
-    Event,
-    Made,
-    Observed,
-    ScenarioInfo,
-    VariantInfo,
-    VariantOutcome,
-    requests,
-)
 from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
 from testbed.protocol.requests import Variant
 from testbed.records import merged_captures, run_readme
@@ -43,7 +33,7 @@ class VariantRun:
 
     scenario: str
     label: str
-    variant: VariantInfo
+    variant: protocol.VariantInfo
     without_faults: Sequence[int] = ()
     """Numbers of faults that are left out, in the order in which the run injects them."""
 
@@ -53,7 +43,7 @@ class Listener:
 
     def started(self, variant_run: VariantRun) -> None: ...
 
-    def event(self, variant_run: VariantRun, event: Event) -> None:
+    def event(self, variant_run: VariantRun, event: protocol.Event) -> None:
         """Receive an event when it is reported, which is not always in the order of their time."""
 
     def settled(self, variant_run: VariantRun, until_ns: int) -> None:
@@ -62,7 +52,7 @@ class Listener:
     def finished(self, variant_run: VariantRun, result: VariantResult) -> None: ...
 
 
-def choose(info: ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
+def choose(info: protocol.ScenarioInfo, named: Sequence[str]) -> list[VariantRun]:
     """Return the variants to run, each by its name: those named, or all, in the scenario's order."""
     names = [variant["name"] for variant in info["variants"]]
     for name in named:
@@ -92,7 +82,7 @@ def run_directory(base: Path, scenario: str, *, latest: bool = True) -> Path:
 
 async def run(
     source: Source,
-    info: ScenarioInfo,
+    info: protocol.ScenarioInfo,
     variant_runs: Sequence[VariantRun],
     seed: int,
     machine: Machine,
@@ -136,7 +126,7 @@ async def run(
 
     def meanwhile() -> Identity:
         """Do the work that the end of a run needs and that does not need the machine."""
-        requests.adapter(VariantOutcome)
+        protocol.requests.adapter(protocol.VariantOutcome)
         return Identity.of(machine)
 
     try:
@@ -159,7 +149,12 @@ def explain(out: Path, scenario: str) -> None:
 
 
 async def run_variant(
-    job: Job[VariantOutcome], source: Source, variant_run: VariantRun, machine: Machine, directory: Path, shown: Shown
+    job: Job[protocol.VariantOutcome],
+    source: Source,
+    variant_run: VariantRun,
+    machine: Machine,
+    directory: Path,
+    shown: Shown,
 ) -> VariantResult:
     """Return a machine's verdict. An earlier end is a failure, unless the user's input or this machine caused it."""
     started = time.monotonic()
@@ -170,7 +165,7 @@ async def run_variant(
         if error.exit_status != 1:
             raise
         wall_s, virtual_s = time.monotonic() - started, shown.virtual_s
-        outcome = VariantOutcome(
+        outcome = protocol.VariantOutcome(
             observed=shown.observed, evidence=shown.evidence, failures=[str(error)], trace="", virtual_s=virtual_s
         )
     finally:
@@ -182,7 +177,11 @@ async def run_variant(
 
 
 def result_of(
-    variant_run: VariantRun, outcome: VariantOutcome, wall_s: float, made: Made | None, touched: Sequence[str] = ()
+    variant_run: VariantRun,
+    outcome: protocol.VariantOutcome,
+    wall_s: float,
+    made: protocol.Made | None,
+    touched: Sequence[str] = (),
 ) -> VariantResult:
     return VariantResult(
         name=variant_run.label,
@@ -204,11 +203,11 @@ def result_of(
     )
 
 
-def topology_text(made: Made) -> str:
+def topology_text(made: protocol.Made) -> str:
     return json.dumps(made["topology"], indent=1) + "\n"
 
 
-def verdict(job: Job[VariantOutcome], source: Source) -> VariantOutcome:
+def verdict(job: Job[protocol.VariantOutcome], source: Source) -> protocol.VariantOutcome:
     """Return the verdict in a job's response, if it is valid."""
     found = job.answer(about=source.file, place=source.place)
     if not 0 <= found["virtual_s"] < LONGEST_S:
@@ -223,8 +222,8 @@ class Shown:
         self._variant_run = variant_run
         self._directory = directory
         self._listener = listener
-        self.events: list[Event] = []
-        self.made: Made | None = None
+        self.events: list[protocol.Event] = []
+        self.made: protocol.Made | None = None
 
     @property
     def virtual_s(self) -> float:
@@ -232,7 +231,7 @@ class Shown:
         return max((event["t"] for event in self.events), default=0) / 1e9
 
     @property
-    def observed(self) -> Observed | None:
+    def observed(self) -> protocol.Observed | None:
         """Return the outcome that the run observed, whatever came after."""
         return next((found.observed for found in map(OBSERVED.of, self.events) if found), None)
 
@@ -255,7 +254,7 @@ class Shown:
                 } as made
             } if self.made is None and abs(zero) < LATEST_NS:
                 self.made = made
-                path = self._directory / TOPOLOGY
+                path = self._directory / protocol.TOPOLOGY
                 with naming(path):
                     path.write_text(topology_text(made))
             case _:
@@ -263,7 +262,7 @@ class Shown:
 
     def keep(self) -> None:
         """Write events.jsonl, in the order of time, if the machine left none."""
-        path = self._directory / EVENTS
+        path = self._directory / protocol.EVENTS
         if self.events and not path.exists():
             ordered = sorted(self.events, key=lambda event: event["t"])
             with naming(path):

@@ -9,21 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args
 
-from testbed.protocol import (
-    CniAnswer,
-    ConvertedPlan,
-    FaultInfo,
-    GraphStyle,
-    IpamRow,
-    Leftover,
-    Picture,
-    PlanInfo,
-    PlanRows,
-    PodsRow,
-    ProfileInfo,
-    ScenarioInfo,
-    VariantOutcome,
-)
+from testbed import protocol
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -46,7 +32,7 @@ class Request(Generic[R_co]):
         return get_args(base)[0]
 
 
-class Variant(Request[VariantOutcome]):
+class Variant(Request[protocol.VariantOutcome]):
     """Run a variant of a scenario in a lab. Reports are events, and the variant's inputs (`Made`)."""
 
     scenario: str
@@ -75,7 +61,7 @@ class Pytest(Request[int]):
     """Values of options that the user's conftest.py files define, by name."""
 
 
-class Describe(Request[ScenarioInfo]):
+class Describe(Request[protocol.ScenarioInfo]):
     """Describe a scenario, and check that the user's settings fit the variants `named`, or all."""
 
     apart = True
@@ -87,30 +73,30 @@ class Describe(Request[ScenarioInfo]):
     """Path as in `Variant`."""
 
 
-class Plan(Request[PlanInfo]):
+class Plan(Request[protocol.PlanInfo]):
     """Plan a topology file. It is no file of the job: errors use the user's name for it."""
 
     file: str
 
 
-class Convert(Request[ConvertedPlan]):
+class Convert(Request[protocol.ConvertedPlan]):
     """Make a topology file of the Mininet Topo `topo` in a file of the job; of the only one if `topo` is empty."""
 
     file: str
     topo: str
 
 
-class Draw(Request[Picture]):
+class Draw(Request[protocol.Picture]):
     """Draw a topology file, named as for `Plan`."""
 
     file: str
-    style: GraphStyle
+    style: protocol.GraphStyle
 
 
 class DrawPlan(Request[str]):
     """Draw a planned topology, as SVG."""
 
-    plan: PlanRows
+    plan: protocol.PlanRows
 
 
 class Fabric(Request[str]):
@@ -124,15 +110,15 @@ class Schema(Request[dict[str, Any]]):
     """Return the JSON Schema of topology files."""
 
 
-class Faults(Request[list[FaultInfo]]):
+class Faults(Request[list[protocol.FaultInfo]]):
     """Describe all faults."""
 
 
-class Profiles(Request[list[ProfileInfo]]):
+class Profiles(Request[list[protocol.ProfileInfo]]):
     """Describe all profiles of switches."""
 
 
-class Cni(Request[CniAnswer]):
+class Cni(Request[protocol.CniAnswer]):
     """Test a conflist as cnitool does. Files are paths below the job's files. Reports are events."""
 
     command: Literal["load", "add", "check", "del", "gc", "status"]
@@ -148,7 +134,7 @@ class Cni(Request[CniAnswer]):
     """Last two: as in cnitool's CNI_ARGS and CAP_ARGS."""
 
 
-class IpamBench(Request[list[IpamRow]]):
+class IpamBench(Request[list[protocol.IpamRow]]):
     """Measure IPAM plugins: `apps` times `replicas` pods on `nodes` nodes, `at_once` of them in parallel. `spare` is
     the number of addresses beyond the pods. Reports are events."""
 
@@ -160,7 +146,7 @@ class IpamBench(Request[list[IpamRow]]):
     at_once: int
 
 
-class PodsBench(Request[PodsRow]):
+class PodsBench(Request[protocol.PodsRow]):
     """Measure pods with RDMA devices that all exist at the same time. Reports are events."""
 
     pods: int
@@ -176,7 +162,7 @@ class Layer(Request[dict[str, str]]):
     uuid: str
 
 
-class Collect(Request[list[Leftover]]):
+class Collect(Request[list[protocol.Leftover]]):
     """Remove leftovers of killed runs on this kernel; with `dry_run` only list them."""
 
     dry_run: bool

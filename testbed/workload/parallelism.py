@@ -13,23 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from testbed.errors import InputError
-from testbed.workload.collectives.algorithms import (
-    Receive,
-    Send,
-    Shape,
-    Span,
-    Step,
-    between,
-    pairwise_alltoall,
-    ring_allreduce,
-)
+from testbed.workload.collectives import algorithms
 
 Dimension = Literal["tensor", "expert", "data", "pipeline"]
 Pair = tuple[int, int]
 """The rank that sends, and the one that receives."""
 Matrix = dict[Pair, dict[Dimension, int]]
 """Bytes that a rank sends to another in a step, by dimension. Pairs without traffic are absent."""
-Collective = Callable[[Shape], Iterator[Step]]
+Collective = Callable[[algorithms.Shape], Iterator[algorithms.Step]]
 BOTH_WAYS = 2
 """Forward and backward."""
 
@@ -162,9 +153,9 @@ class Training:
         found: Matrix = defaultdict(lambda: defaultdict(int))
         times = BOTH_WAYS * self.micro_batches
         collectives: tuple[tuple[Dimension, Collective, int, int], ...] = (
-            ("tensor", ring_allreduce, self.activation, times * self.tensor_allreduces),
-            ("expert", pairwise_alltoall, self.routed, times * self.expert_alltoalls),
-            ("data", ring_allreduce, self.gradient, 1),
+            ("tensor", algorithms.ring_allreduce, self.activation, times * self.tensor_allreduces),
+            ("expert", algorithms.pairwise_alltoall, self.routed, times * self.expert_alltoalls),
+            ("data", algorithms.ring_allreduce, self.gradient, 1),
         )
         for dimension, steps, size, number in collectives:
             for group in self.parallel.groups(dimension) if number else ():
@@ -191,12 +182,12 @@ class Training:
 
     # The steps of each rank
 
-    def steps(self) -> list[list[Step]]:
+    def steps(self) -> list[list[algorithms.Step]]:
         """Return the steps of each rank in a step of training: forward and backward passes in the order 1F1B, then the
         allreduce of the gradients."""
         return [list(self._of(rank)) for rank in range(self.parallel.ranks)]
 
-    def _of(self, rank: int) -> Iterator[Step]:
+    def _of(self, rank: int) -> Iterator[algorithms.Step]:
         members = {
             dimension: next(group for group in self.parallel.groups(dimension) if rank in group)
             for dimension in get_args(Dimension)
@@ -206,45 +197,45 @@ class Training:
         behind = stages[stage - 1] if stage else None
         ahead = stages[stage + 1] if stage + 1 < len(stages) else None
         block = list(self._pass(rank, members["tensor"], members["expert"]))
-        message = Span(0, self.activation)
+        message = algorithms.Span(0, self.activation)
 
-        def to(peer: int | None) -> list[Send]:
-            return [Send(peer, message)] if peer is not None else []
+        def to(peer: int | None) -> list[algorithms.Send]:
+            return [algorithms.Send(peer, message)] if peer is not None else []
 
-        def of(peer: int | None) -> list[Receive]:
-            return [Receive(peer, message)] if peer is not None else []
+        def of(peer: int | None) -> list[algorithms.Receive]:
+            return [algorithms.Receive(peer, message)] if peer is not None else []
 
         warm_up = min(len(stages) - stage - 1, self.micro_batches)
         steady = self.micro_batches - warm_up
         for _ in range(warm_up):
-            yield from (Step(receives=of(behind)), *block, Step(sends=to(ahead)))
+            yield from (algorithms.Step(receives=of(behind)), *block, algorithms.Step(sends=to(ahead)))
         if steady:
-            yield Step(receives=of(behind))
+            yield algorithms.Step(receives=of(behind))
         for number in range(steady):
             last = number == steady - 1
-            yield from (*block, Step(to(ahead), of(ahead)))
-            yield from (*block, Step(to(behind), [] if last else of(behind)))
+            yield from (*block, algorithms.Step(to(ahead), of(ahead)))
+            yield from (*block, algorithms.Step(to(behind), [] if last else of(behind)))
         for _ in range(warm_up):
-            yield from (Step(receives=of(ahead)), *block, Step(sends=to(behind)))
+            yield from (algorithms.Step(receives=of(ahead)), *block, algorithms.Step(sends=to(behind)))
         if self.parallel.data > 1:
-            yield from _among(members["data"], rank, ring_allreduce, self.gradient)
+            yield from _among(members["data"], rank, algorithms.ring_allreduce, self.gradient)
 
-    def _pass(self, rank: int, tensor: Sequence[int], expert: Sequence[int]) -> Iterator[Step]:
+    def _pass(self, rank: int, tensor: Sequence[int], expert: Sequence[int]) -> Iterator[algorithms.Step]:
         """Yield the computation and the collectives of a micro-batch on its way through a stage, in one direction."""
         if self.computes_s:
-            yield Step(computes_s=self.computes_s)
+            yield algorithms.Step(computes_s=self.computes_s)
         for _ in range(self.layers):
             for _ in range(self.tensor_allreduces // self.layers):
-                yield from _among(tensor, rank, ring_allreduce, self.activation)
+                yield from _among(tensor, rank, algorithms.ring_allreduce, self.activation)
             for _ in range(self.expert_alltoalls // self.layers):
-                yield from _among(expert, rank, pairwise_alltoall, self.routed)
+                yield from _among(expert, rank, algorithms.pairwise_alltoall, self.routed)
 
 
-def _among(members: Sequence[int], rank: int, collective: Collective, size: int) -> Iterator[Step]:
-    for step in collective(Shape(members.index(rank), len(members), size)):
+def _among(members: Sequence[int], rank: int, collective: Collective, size: int) -> Iterator[algorithms.Step]:
+    for step in collective(algorithms.Shape(members.index(rank), len(members), size)):
         sends = [replace(send, to=members[send.to]) for send in step.sends]
-        yield Step(sends, [replace(receive, of=members[receive.of]) for receive in step.receives])
+        yield algorithms.Step(sends, [replace(receive, of=members[receive.of]) for receive in step.receives])
 
 
 def _pairs(collective: Collective, ranks: int, size: int) -> Mapping[Pair, int]:
-    return between([list(collective(Shape(rank, ranks, size))) for rank in range(ranks)])
+    return algorithms.between([list(collective(algorithms.Shape(rank, ranks, size))) for rank in range(ranks)])

@@ -5,37 +5,26 @@ from pathlib import Path
 import click
 
 from testbed.cli import completion_values
-from testbed.cli.live.live_options import (
-    ask,
-    connect,
-    duration,
-    lab_option,
-    lab_options,
-    print_json,
-    seconds,
-    settings,
-    show,
-    then,
-)
+from testbed.cli.live import live_options
 from testbed.errors import InputError
 
 
 @click.command(help="""Let TIME pass in a lab on the virtual clock: 500ms, 90s, 25m, 4h. Ctrl-C stops it.""")
-@lab_options
+@live_options.lab_options
 @click.argument("time", metavar="TIME")
 def advance(name: str, form: str, time: str) -> int:
     from testbed.cli.words import clock
     from testbed.protocol.live import Advance
 
-    with connect(name) as connection:
-        number = connection.ask(Advance(seconds=seconds(time)))
+    with live_options.connect(name) as connection:
+        number = connection.ask(Advance(seconds=live_options.seconds(time)))
         try:
             now_s = connection.end(number)
         except KeyboardInterrupt:
             connection.send({"id": number, "stop": True})
             now_s = connection.end(number)
     text = f"It is {clock(int(now_s * 1e9))} in {connection.lab.name}."
-    return show(form, {"now_s": now_s}, text, "testbed events --last 20")
+    return live_options.show(form, {"now_s": now_s}, text, "testbed events --last 20")
 
 
 # Faults: added to `testbed fault`, which lists and describes them
@@ -45,39 +34,41 @@ def advance(name: str, form: str, time: str) -> int:
     help="""Inject FAULT into a lab and verify it: `testbed fault inject link-loss end=leaf:e1 loss=5`. `testbed fault
     describe FAULT` shows its parameters."""
 )
-@click.option("--after", metavar="TIME", default="0", callback=duration, help="Inject it after this time.")
-@click.option("--for", "lasting", metavar="TIME", callback=duration, help="Recover it after this time.")
-@lab_options
+@click.option("--after", metavar="TIME", default="0", callback=live_options.duration, help="Inject it after this time.")
+@click.option("--for", "lasting", metavar="TIME", callback=live_options.duration, help="Recover it after this time.")
+@live_options.lab_options
 @click.argument("fault", shell_complete=completion_values.faults)
 @click.argument("parameters", metavar="[KEY=VALUE...]", nargs=-1, shell_complete=completion_values.fault_parameters)
 def inject(after: float, lasting: float | None, name: str, form: str, fault: str, parameters: tuple[str, ...]) -> int:
     from testbed.protocol.live import FaultInject
 
-    row = ask(name, FaultInject(name=fault, parameters=settings(parameters), after=after, lasting=lasting))
+    row = live_options.ask(
+        name, FaultInject(name=fault, parameters=live_options.settings(parameters), after=after, lasting=lasting)
+    )
     text = f"{fault} will be injected in {after:g} s"
     if row:
         text = f"fault {row['number']}: {fault} is injected; testbed fault recover {row['number']} recovers it"
-    return show(form, row, text)
+    return live_options.show(form, row, text)
 
 
 @click.command(help="""Recover a fault of a lab, by its name or its number in `testbed fault ps`.""")
-@lab_options
+@live_options.lab_options
 @click.argument("fault")
 def recover(name: str, form: str, fault: str) -> int:
     from testbed.protocol.live import FaultRecover
 
-    row = ask(name, FaultRecover(fault=fault))
-    return show(form, row, f"fault {row['number']}: {row['fault']} is recovered")
+    row = live_options.ask(name, FaultRecover(fault=fault))
+    return live_options.show(form, row, f"fault {row['number']}: {row['fault']} is recovered")
 
 
 @click.command("ps", help="""List the faults that are in a lab.""")
-@lab_options
+@live_options.lab_options
 def fault_ps(name: str, form: str) -> int:
     from testbed.cli.live.lab_tables import faults
     from testbed.protocol.live import Inspect
 
-    state = ask(name, Inspect())
-    return show(form, state["faults"], faults(state) if state["faults"] else "No fault is in the lab.")
+    state = live_options.ask(name, Inspect())
+    return live_options.show(form, state["faults"], faults(state) if state["faults"] else "No fault is in the lab.")
 
 
 link = click.Group("link", help="Change links of a lab.")
@@ -92,7 +83,7 @@ link = click.Group("link", help="Change links of a lab.")
     testbed link set leaf:e1 rate=100mbit delay=5us loss=0.1
     testbed link set leaf:e1 rate=none""",
 )
-@lab_options
+@live_options.lab_options
 @click.argument("end", metavar="NODE:IF", shell_complete=completion_values.ends)
 @click.argument(
     "changes", metavar="up|down|KEY=VALUE...", nargs=-1, required=True, shell_complete=completion_values.qualities
@@ -105,12 +96,12 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
     chosen = [states[change] for change in changes if change in states]
     if len(chosen) > 1:
         raise InputError("name up or down, not both")
-    quality = settings(tuple(change for change in changes if change not in states))
-    row = ask(name, LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
+    quality = live_options.settings(tuple(change for change in changes if change not in states))
+    row = live_options.ask(name, LinkSet(end=end, up=chosen[0] if chosen else None, quality=quality))
     shown = table("interface", "state", "sends with")
     given = " ".join(f"{key}={value}" for key, value in row["quality"].items())
     shown.add_row(row["interface"], "up" if row["up"] else "down", given)
-    return show(form, row, shown, *([] if row["up"] else [f"testbed link set {end} up"]))
+    return live_options.show(form, row, shown, *([] if row["up"] else [f"testbed link set {end} up"]))
 
 
 @click.command(
@@ -119,7 +110,7 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
 
     `testbed profile describe default` shows the names; times are in seconds.""",
 )
-@lab_options
+@live_options.lab_options
 @click.argument("switch", shell_complete=completion_values.nodes("switch"))
 @click.argument(
     "values", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=completion_values.profile_values
@@ -127,10 +118,10 @@ def link_set(name: str, form: str, end: str, changes: tuple[str, ...]) -> int:
 def profile_set(name: str, form: str, switch: str, values: tuple[str, ...]) -> int:
     from testbed.protocol.live import ProfileSet
 
-    changed = settings(values)
-    found = ask(name, ProfileSet(switch=switch, values=changed))
+    changed = live_options.settings(values)
+    found = live_options.ask(name, ProfileSet(switch=switch, values=changed))
     text = f"{switch}: " + ", ".join(f"{key} {found[key]}" for key in changed)
-    return show(form, found, text, f"testbed tables {switch} --follow")
+    return live_options.show(form, found, text, f"testbed tables {switch} --follow")
 
 
 pod = click.Group("pod", help="Create and delete pods in a lab.")
@@ -142,7 +133,7 @@ pod = click.Group("pod", help="Create and delete pods in a lab.")
 
     `testbed pod add h1 p1 net.conflist`""",
 )
-@lab_options
+@live_options.lab_options
 @click.argument("host", shell_complete=completion_values.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
@@ -152,23 +143,23 @@ def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, 
     from testbed.protocol.live import PodAdd
 
     networks = [files.read(conflist).decode(errors="replace") for conflist in conflists]
-    row = ask(name, PodAdd(host=host, pod=name_, networks=networks))
+    row = live_options.ask(name, PodAdd(host=host, pod=name_, networks=networks))
     if form == "json":
-        print_json(row)
+        live_options.print_json(row)
     else:
         show_nodes([row])
-        then(f"testbed rdma write {name_} {host}", f"testbed pod del {name_}")
+        live_options.then(f"testbed rdma write {name_} {host}", f"testbed pod del {name_}")
     return 0
 
 
 @pod.command("del", help="""Delete a pod as a container runtime does: its programs, its networks, its namespace.""")
-@lab_options
+@live_options.lab_options
 @click.argument("pod_", metavar="POD", shell_complete=completion_values.nodes("pod"))
 def pod_delete(name: str, form: str, pod_: str) -> int:
     from testbed.protocol.live import PodDelete
 
-    ask(name, PodDelete(pod=pod_))
-    return show(form, {"pod": pod_}, f"{pod_} is deleted")
+    live_options.ask(name, PodDelete(pod=pod_))
+    return live_options.show(form, {"pod": pod_}, f"{pod_} is deleted")
 
 
 @click.command(
@@ -176,14 +167,14 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
     `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for another address."""
 )
 @click.option("--ip", help="Announce this address.")
-@lab_options
+@live_options.lab_options
 @click.argument("interface", metavar="NODE[:IF]", shell_complete=completion_values.nics)
 def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
-    ask(name, Announce(end=interface, ip=ip))
+    live_options.ask(name, Announce(end=interface, ip=ip))
     text = f"{interface} has announced {ip or 'its address'}"
-    return show(form, {"interface": interface, "ip": ip}, text, "testbed events --last 5")
+    return live_options.show(form, {"interface": interface, "ip": ip}, text, "testbed events --last 5")
 
 
 rdma = click.Group("rdma", help="RDMA in a lab.")
@@ -197,7 +188,7 @@ rdma = click.Group("rdma", help="RDMA in a lab.")
 @click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
 @click.option("--timeout", type=click.IntRange(0, 31), help="Timeout of the queue pair: 4.096 µs * 2^N. Default: 14.")
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the queue pair fails. Default: 3.")
-@lab_options
+@live_options.lab_options
 @click.argument("source", metavar="A", shell_complete=completion_values.nics)
 @click.argument("target", metavar="B", shell_complete=completion_values.nics)
 def write(
@@ -209,11 +200,11 @@ def write(
     request = RdmaWrite(
         source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
     )
-    found = ask(name, request)
+    found = live_options.ask(name, request)
     good = found["status"] == "SUCCESS"
     status = click.style(found["status"], fg="green" if good else "red")
     text = f"{source} -> {target}: {size} bytes {status} in {duration_text(found['elapsed_s'])}"
-    show(form, found, text if good else f"{text}\n  {found['text']}")
+    live_options.show(form, found, text if good else f"{text}\n  {found['text']}")
     return 0 if good else 1
 
 
@@ -221,12 +212,12 @@ def write(
     help="""Write the topology file of a lab in its present state, with the changes made by hand, for `testbed up`."""
 )
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
-@lab_option
+@live_options.lab_option
 def save(output: Path | None, name: str) -> int:
     from testbed.cli.output import give
     from testbed.protocol.live import Save
 
-    give(ask(name, Save()), output, over=False)
+    give(live_options.ask(name, Save()), output, over=False)
     if output:
-        then(f"testbed up {output}")
+        live_options.then(f"testbed up {output}")
     return 0

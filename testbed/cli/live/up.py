@@ -19,15 +19,7 @@ import click
 
 from testbed.cli import completion_values, pages
 from testbed.cli.interrupts import stoppable
-from testbed.cli.live.live_options import (
-    duration,
-    format_option,
-    lab_option,
-    listening_at,
-    metrics_option,
-    print_json,
-    then,
-)
+from testbed.cli.live import live_options
 from testbed.cli.scenario_options import out_option, set_option, variant_option
 from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
@@ -55,11 +47,17 @@ DOWN_S = 120.0
 @variant_option("what", "Variant of the scenario. Default: its first.")
 @set_option("what", "Set a parameter of the scenario.")
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Add Debian packages to the image.")
-@click.option("--idle", "idle_s", metavar="TIME", callback=duration, help="End after this time without a command: 8h.")
-@metrics_option
+@click.option(
+    "--idle",
+    "idle_s",
+    metavar="TIME",
+    callback=live_options.duration,
+    help="End after this time without a command: 8h.",
+)
+@live_options.metrics_option
 @click.option("--rm", "attached", is_flag=True, help="Wait in the foreground; Ctrl-C ends the lab.")
 @out_option
-@format_option
+@live_options.format_option
 def up(
     what: str,
     name: str,
@@ -85,12 +83,12 @@ def up(
         state = connection.answer(live.Inspect())
         lab = connection.lab
         if form == "json":
-            print_json({**lab.__dict__, "state": "up", **state})
+            live_options.print_json({**lab.__dict__, "state": "up", **state})
         else:
             show_nodes(state["nodes"])
             show_metrics(lab)
             node = next((row["name"] for row in state["nodes"] if row["kind"] == "host"), state["nodes"][0]["name"])
-            then(f"testbed shell {node}", f"testbed down {lab.name}")
+            live_options.then(f"testbed shell {node}", f"testbed down {lab.name}")
         if attached:
             stay(connection)
     return 0
@@ -108,7 +106,7 @@ def brought_up(
 
     name = checked(found.name)
     labs.require_free(name)
-    listening, address = listening_at(metrics)
+    listening, address = live_options.listening_at(metrics)
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted(set(found.packages))
     asyncio.run(options.equip(machine, wanted, found.images))
@@ -169,8 +167,8 @@ def end(connection: Connection) -> Any:
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
-@lab_option
-@format_option
+@live_options.lab_option
+@live_options.format_option
 def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
     chosen = labs.every() if all_ else [labs.named(one) for one in dict.fromkeys(names or (name,))]
     threading.Thread(target=pages.load, daemon=True).start()
@@ -188,7 +186,7 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
             left = os.path.relpath(report or lab.out) if report or lab.out else ""
             click.echo(f"{plain(lab.name)} is down · {plain(left)}".rstrip(" ·"))
     if form == "json":
-        print_json(results)
+        live_options.print_json(results)
     if failed:
         first, *others = failed
         first.also += tuple((error.where, error.message) for error in others)
@@ -226,17 +224,17 @@ def take_down(lab: labs.Lab, force: bool) -> None:
 
 
 @click.command(help="""List this user's labs: those that are up, and those that died.""")
-@format_option
+@live_options.format_option
 def ps(form: str) -> int:
     from testbed.cli.live.lab_tables import show_labs
 
     found = labs.every()
     if form == "json":
-        print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
+        live_options.print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
     elif found:
         show_labs(found)
-        then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))
+        live_options.then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))
     else:
         click.echo("No lab is up.")
-        then("testbed up FILE")
+        live_options.then("testbed up FILE")
     return 0
