@@ -27,6 +27,8 @@ from testbed.topology.kinds import KINDS
 
 TOPOLOGY = Path(__file__).with_name("default.clab.yml")
 POD = "cnitool"
+CLEANUP_S = 1.0
+"""Virtual seconds in which the kernel deletes the devices of a lost namespace."""
 INTERFACE = re.compile(r"[^\s/:]+")
 INTERFACE_BYTES = 15
 T = TypeVar("T")
@@ -129,6 +131,7 @@ class Trial:
         found = [inventory(files)]
         for _ in range(2):
             life()
+            self._lab.scheduler.wait(lambda: inventory(files) <= found[-1], CLEANUP_S)
             found.append(inventory(files))
         before, first, second = found
         if left := sorted(second - first):
