@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from testbed.errors import DeadlineError, InputError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface
 from testbed.protocol.events import QP
 from testbed.topology import Family

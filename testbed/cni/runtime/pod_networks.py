@@ -25,10 +25,8 @@ from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Given, Held
-from testbed.cni.spec import conflist, selection
-from testbed.cni.spec.codes import IO
+from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
-from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod
