@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path("/proc/sys")
+_L4 = 1
+"""fib_multipath_hash_policy: include ports, so that a queue pair's UDP source port decides."""
 
 
 def read(path: str) -> str:
@@ -21,10 +23,6 @@ def write_all(below: str, values: Mapping[str, int | str]) -> None:
     """Set several values whose paths have a common prefix."""
     for name, value in values.items():
         write(f"{below}/{name}", value)
-
-
-_L4 = 1
-"""fib_multipath_hash_policy: include ports, so that a queue pair's UDP source port decides."""
 
 
 def multipath(node: str) -> dict[str, int]:

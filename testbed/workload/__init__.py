@@ -2,6 +2,7 @@
 
 from testbed.protocol.flight import Call as Call
 from testbed.workload.attributes import Attributes as Attributes
+from testbed.workload.attributes import Completion as Completion
 from testbed.workload.collectives.engine import CollectiveError as CollectiveError
 from testbed.workload.collectives.group import Group as Group
 from testbed.workload.collectives.results import CollectiveResult as CollectiveResult
@@ -30,7 +31,6 @@ from testbed.workload.verbs import Endpoint as Endpoint
 from testbed.workload.verbs import connect_pair as connect_pair
 from testbed.workload.verbs import connected as connected
 from testbed.workload.verbs import open_endpoint as open_endpoint
-from testbed.workload.work_completion import Completion as Completion
 from testbed.workload.write_streams import Stream as Stream
 from testbed.workload.write_streams import Streams as Streams
 from testbed.workload.write_streams import fairness as fairness

@@ -1,4 +1,4 @@
-"""Flows of RDMA WRITEs in the background, and the links that flows take through a fabric."""
+"""Flows of RDMA WRITEs that a lab's timers keep going in the background, and the links that flows take through a fabric."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,6 +8,11 @@ from testbed.lab import HostInterface, Interface, Switch
 from testbed.topology import Family
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import connect_pair, open_endpoint
+
+OUTSTANDING = 8
+"""Messages under way at most: a flow that the network delays does not queue up what it will send later."""
+FOR_EVER = 7
+"""retry_cnt with which rxe never gives up."""
 
 
 def paths(flows: Sequence[tuple[HostInterface, HostInterface, int]]) -> list[list[Interface]]:
@@ -39,14 +44,8 @@ def paths(flows: Sequence[tuple[HostInterface, HostInterface, int]]) -> list[lis
     return found
 
 
-OUTSTANDING = 8
-"""Messages under way at most: a flow that the network delays does not queue up what it will send later."""
-FOR_EVER = 7
-"""retry_cnt with which rxe never gives up."""
-
-
 class Flow:
-    """A queue pair from one NIC to another, for messages of `size` bytes, which a lab's timers keep going."""
+    """A queue pair from one NIC to another, for messages of `size` bytes."""
 
     def __init__(
         self, source: HostInterface, target: HostInterface, flow_label: int, *, family: Family, size: int

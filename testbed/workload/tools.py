@@ -19,8 +19,8 @@ from testbed.kernel import netns, rdma
 from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface, processes
 from testbed.lab.processes import Process, Ready
+from testbed.workload.attributes import STATUSES
 from testbed.workload.queue_pair import gid_index, open_device
-from testbed.workload.work_completion import STATUSES
 
 EVENTS = {
     f"ib_{operation}_{measure}": operation != "write"

@@ -31,6 +31,13 @@ REQUIRED = {
 
 CODES = {InputError: CONFIG, StoreError: IO}
 """The codes of our errors; others have the first of our own codes."""
+SPECIFIED = frozenset(
+    ("cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "capabilities", "dns", "ipam", "ipMasq")
+)
+"""The keys that the specification defines for every plugin, as are those that begin with ``cni.dev/``."""
+Seconds = Annotated[float, BeforeValidator(parse_delay)]
+"""A duration with a unit: ``100ms``."""
+APart = TypeVar("APart", bound=Part)
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
@@ -145,17 +152,6 @@ def pairs(text: str) -> dict[str, str]:
             raise Refusal(ENVIRONMENT, f"CNI_ARGS: {pair!r} is not of the form KEY=VALUE")
         found[name] = value
     return found
-
-
-SPECIFIED = frozenset(
-    ("cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "capabilities", "dns", "ipam", "ipMasq")
-)
-"""The keys that the specification defines for every plugin, as are those that begin with ``cni.dev/``."""
-Seconds = Annotated[float, BeforeValidator(parse_delay)]
-"""A duration with a unit: ``100ms``."""
-
-
-APart = TypeVar("APart", bound=Part)
 
 
 def own(config: Mapping[str, Any]) -> dict[str, Any]:

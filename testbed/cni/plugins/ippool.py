@@ -16,10 +16,10 @@ from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
 from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
 from testbed.cni.ipam.known_pools import Catalogue
+from testbed.cni.objects.database import OBJECTS
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import IPPool, Part, RoutePart
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.object_store import OBJECTS
-from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.plugins.contract import Call, Refusal, validated
 from testbed.cni.spec import LATER, OWN, UNAVAILABLE
 

@@ -14,12 +14,11 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, Holder
 from testbed.cni.ipam.address_store import Store as Addresses
-from testbed.cni.objects.database import StoreError
+from testbed.cni.objects.database import OBJECTS, StoreError
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.object_store import OBJECTS
-from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit

@@ -18,6 +18,9 @@ from testbed.errors import InputError
 from testbed.lab import Pod
 from testbed.protocol import events
 
+LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "istio-system")
+"""The namespaces whose pods get nothing injected."""
+
 
 def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
     """Return the pod's Kubernetes object with the injected parts. InputError."""
@@ -77,10 +80,6 @@ def _asking(container: Mapping[str, Any], resources: Mapping[str, int]) -> dict[
     """Return the container with limits."""
     own = container.get("resources") or {}
     return {**container, "resources": {**own, "limits": {**(own.get("limits") or {}), **resources}}}
-
-
-LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "istio-system")
-"""The namespaces whose pods get nothing injected."""
 
 
 def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -> Object:

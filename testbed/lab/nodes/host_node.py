@@ -20,6 +20,8 @@ from testbed.topology import Container, IPAddress, IPNetwork, NicModel, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
+PORTS = range(1, 1 << 16)
+
 
 class Host(Node[HostInterface]):
     """A machine with RoCE interfaces. `nic` is how its NICs behave."""
@@ -171,9 +173,6 @@ class Pod(Host):
             self.end_programs()
         finally:
             self._owner.detach(self)
-
-
-PORTS = range(1, 1 << 16)
 
 
 class Service:

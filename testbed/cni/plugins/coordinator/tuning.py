@@ -17,6 +17,8 @@ from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import MAIN
 from testbed.topology import Family, IPAddress, IPInterface
 
+RP_FILTER = "net/ipv4/conf/all/rp_filter"
+
 
 def tune_routes(nic: Nic, undo: ExitStack) -> None:
     if not nic.settings.tunePodRoutes or nic.first:
@@ -95,9 +97,6 @@ def _rules(nic: Nic, undo: ExitStack, sources: Sequence[IPAddress], table: int) 
 def _put(nic: Nic, undo: ExitStack, route: Route, table: int) -> None:
     nic.kernel.put_route(route, table)
     undo.callback(nic.kernel.take_route, route, table)
-
-
-RP_FILTER = "net/ipv4/conf/all/rp_filter"
 
 
 def mac_of(prefix: str, ip: IPAddress) -> str:
