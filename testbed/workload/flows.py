@@ -1,4 +1,4 @@
-"""Flows of RDMA WRITEs that a lab's timers keep going in the background, and the links that flows take through a fabric."""
+"""Flows of RDMA WRITEs that a lab's timers keep going, and the links that flows take through a fabric."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,11 +1,10 @@
-"""The CNI specification as data: configurations, results their versions, errors. No plugin is called here."""
+"""The CNI specification as data: configurations, results, their versions, and errors. No plugin is called here."""
 
 from collections.abc import Mapping
 from typing import Any
 
 VERSION, ENVIRONMENT, IO, DECODE, CONFIG, NETNS, LATER, UNAVAILABLE, OWN = 1, 4, 5, 6, 7, 8, 11, 50, 100
 """Error codes: CNI specification 1.1.0, section 5; `NETNS` is libcni's own. From `OWN` on they are a plugin's own."""
-
 
 SUPPORTED = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """The versions of conflists. 0.3.0 and earlier are no longer used."""
