@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.lab import Switch as Switch
     from testbed.lab.capture import Capture as Capture
     from testbed.lab.capture import Frame as Frame
+    from testbed.lab.nodes.host_node import Service as Service
     from testbed.lab.pods import Caller as Caller
     from testbed.lab.pods import Objects as Objects
     from testbed.lab.pods import PodRequest as PodRequest
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from testbed.lab.processes import Process as Process
     from testbed.lab.routing import Routing as Routing
     from testbed.lab.scheduler import Scheduler as Scheduler
-    from testbed.lab.service import Service as Service
     from testbed.scenario.event_log import EventLog as EventLog
     from testbed.scenario.model import Parameters as Parameters
     from testbed.scenario.model import Scenario as Scenario
@@ -55,7 +55,7 @@ _HOMES = {
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",
     "testbed.lab.scheduler": "Scheduler",
-    "testbed.lab.service": "Service",
+    "testbed.lab.nodes.host_node": "Service",
     "testbed.scenario.event_log": "EventLog",
     "testbed.scenario.model": "Parameters Scenario",
     "testbed.scenario.run": "Connection Run Variant owner_of",

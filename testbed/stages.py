@@ -21,7 +21,7 @@ WARM = (
     "testbed.cni.ipam.known_pools",
     "testbed.cni.ipam.reclaim",
     "testbed.cni.objects.controllers",
-    "testbed.cni.objects.inject",
+    "testbed.cni.objects.multus",
     "testbed.cni.spec.selection",
     "testbed.kernel.borrowed_nics",
     "testbed.kernel.links",

@@ -22,7 +22,7 @@ import click
 import pytest
 
 from testbed.cli import options, output
-from testbed.cli.pages import report_line
+from testbed.cli.summary import report_line
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.jobs import Machine

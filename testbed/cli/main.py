@@ -66,7 +66,7 @@ COMMANDS = {
     "cni": ("testbed.cli.cni", "Try a CNI conflist out, as cnitool does."),
     "bench": ("testbed.cli.bench", "Measure IPAM plugins and RDMA devices with many pods."),
     "image": ("testbed.cli.image_command", "Build, show, move or remove the image that machines boot from."),
-    "gc": ("testbed.cli.gc", "Remove what killed labs left on this kernel."),
+    "gc": ("testbed.cli.doctor", "Remove what killed labs left on this kernel."),
     "doctor": ("testbed.cli.doctor", "Check what works on this machine, and print how to fix the rest."),
     "completion": ("testbed.cli.completion", "Print the script for shell completion."),
 }

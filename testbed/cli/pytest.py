@@ -11,7 +11,7 @@ import click
 from testbed.cli import junit as reports
 from testbed.cli import options
 from testbed.cli.output import log
-from testbed.cli.pages import report_line
+from testbed.cli.summary import report_line
 from testbed.errors import TestbedError
 from testbed.machine import layers, pytests, runs
 from testbed.machine.record import Identity

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from testbed.cli import completion_values, console, options, pages, summary
+from testbed.cli import completion_values, console, options, summary
 from testbed.cli import junit as reports
 from testbed.cli.live.live_options import metrics_option
 from testbed.cli.output import json_option
@@ -154,12 +154,12 @@ async def run_all(
         source, info, chosen = task
         directory = runs.run_directory(out, info["name"])
         result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
-        await asyncio.to_thread(pages.write_report, directory)
+        await asyncio.to_thread(summary.write_report, directory)
         runs.explain(directory, info["name"])
         return result
 
     async with TaskGroup() as group:
-        group.create_task(asyncio.to_thread(pages.load))
+        group.create_task(asyncio.to_thread(summary.load_reports))
         running = [group.create_task(one(task, its)) for task, its in zip(tasks, equipped, strict=True)]
     if len(tasks) > 1:
         from testbed.report import write_index

@@ -1,5 +1,6 @@
-"""The end of a run for people: the table of its variants, the failures, and the verdict."""
+"""The end of a run for people: the table of its variants, the failures, the verdict, and the report page."""
 
+import importlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from rich.text import Text
 
 from testbed.cli.console import OUTCOME, evidence_text, mark
 from testbed.cli.words import duration, plain, plain_lines
+from testbed.errors import InputError
+from testbed.machine import questions
 from testbed.machine.record import RunResult, VariantResult
 from testbed.protocol import INDEX, REPORT
 
@@ -118,3 +121,26 @@ def show_failures(console: Console, heading: str, variant: VariantResult) -> Non
 
 def number(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def load_reports() -> None:
+    """Import the modules that make reports: as slow as making one, and possible while a machine runs."""
+    importlib.import_module("testbed.report")
+
+
+def write_report(directory: Path) -> Path:
+    """Write the report of a run or of a lab into its directory. Return its path."""
+    from testbed.report import write
+    from testbed.report.run_model import read_run
+
+    write([read_run(directory)], questions.draw_plan, directory / REPORT)
+    return directory / REPORT
+
+
+def report_line(directory: Path) -> str:
+    """Write the report of a session of tests with labs, if possible: its files come from the tests, so they may hold
+    anything. Return a line on the result."""
+    try:
+        return f"report: {write_report(directory)}"
+    except InputError as error:
+        return f"there is no report: {error.where} {error.message}"

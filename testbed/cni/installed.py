@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from testbed.cni.spec import versions
+from testbed.cni import spec
 
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 """The directories of plugins if CNI_PATH is not set: Debian's, and that of everybody else."""
@@ -22,7 +22,7 @@ def state_of(file: Path) -> tuple[str, int, int]:
 
 def prepare() -> None:
     """Ask all plugins before the lab is built. One that fails is asked again when it is used."""
-    given = json.dumps({"cniVersion": versions.SUPPORTED[-1]}).encode()
+    given = json.dumps({"cniVersion": spec.SUPPORTED[-1]}).encode()
     for file in sorted(file for directory in PLUGINS if directory.is_dir() for file in directory.iterdir()):
         asked = subprocess.run([file], env={**os.environ, **VERSION}, input=given, capture_output=True, check=False)
         if not asked.returncode:

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from testbed.cni.runtime.libcni import Runtime
 from testbed.cni.runtime.pod_networks import PodNetworks
-from testbed.cni.spec import conflist
+from testbed.cni.spec import Result, conflist
 from testbed.cni.spec.conflist import Attachment, Conflist
-from testbed.cni.spec.versions import Result
 from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns

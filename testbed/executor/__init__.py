@@ -29,8 +29,8 @@ Devices = tuple[Device, Device] | None
 """The bundle and the result of a micro-VM."""
 HANDLERS: dict[type[Request[Any]], str] = {
     requests.Variant: "variant:run",
-    requests.Pytest: "tests:run",
-    requests.Cni: "cni_trial:run",
+    requests.Pytest: "user_files:run_tests",
+    requests.Cni: "user_files:try_conflist",
     requests.IpamBench: "benchmarks:measure_ipam",
     requests.PodsBench: "benchmarks:measure_pods",
     requests.Layer: "layer:install",
@@ -53,8 +53,7 @@ WARM = (
     "pytest",
     "testbed.cni.plugins.rxe",
     "testbed.executor.live.live_lab",
-    "testbed.executor.cni_trial",
-    "testbed.executor.tests",
+    "testbed.executor.user_files",
     "testbed.executor.variant",
 )
 SHARED = "testbed.faults", "testbed.lab", "testbed.scenario.loading", "testbed.workload.verbs"

@@ -14,7 +14,7 @@ import struct
 import tty
 from typing import Any, Protocol
 
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.protocol import BUNDLE_BYTES, RESULT_BYTES, WIRE_BYTES
 
 BLOCK = 4096

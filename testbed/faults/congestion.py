@@ -20,7 +20,7 @@ from testbed.kernel import nftables
 from testbed.lab import HostInterface, Interface, Lab, Switch
 from testbed.nic.connections import source_port
 from testbed.topology import Family, IPAddress
-from testbed.workload.flow import Flow
+from testbed.workload.flows import Flow
 
 LABELS = range(1, 65)
 """Flow labels tried until a flow takes a path."""

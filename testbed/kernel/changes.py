@@ -20,9 +20,8 @@ from typing import Self
 
 from testbed.kernel import netns, syscalls
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.readiness import readable
 from testbed.kernel.rtnetlink import Rtnetlink
-from testbed.kernel.syscalls import closing_fd
+from testbed.kernel.syscalls import closing_fd, readable
 
 GROUPS = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV4_ROUTE, rt.IPV6_IFADDR, rt.IPV6_ROUTE)
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_Q_OVERFLOW = 0x2, 0x80, 0x100, 0x200, 0x4000

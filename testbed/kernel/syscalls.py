@@ -4,11 +4,14 @@ import contextlib
 import ctypes
 import functools
 import gc
+import math
 import os
+import select
 import signal
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from testbed.errors import TestbedError
@@ -109,3 +112,28 @@ def fork(run: Callable[[], None], report: Callable[[str], None]) -> int:
         report(traceback.format_exc())
         os._exit(1)
     os._exit(0)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _PollFd(ctypes.Structure):
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def readable(watched: Sequence[Any], within: float) -> bool:
+    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or ends `within` seconds.
+
+    This is ppoll(2): Python's select takes only descriptors below 1024, which a lab of hundreds of nodes exceeds, and
+    its poll counts whole milliseconds."""
+    numbers = [file if isinstance(file, int) else file.fileno() for file in watched]
+    files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
+    deadline = time.monotonic() + within
+    while True:
+        limit = None
+        if within < math.inf:
+            fraction, seconds = math.modf(max(0.0, deadline - time.monotonic()))
+            limit = ctypes.byref(_Timespec(int(seconds), int(fraction * 1e9)))
+        with contextlib.suppress(InterruptedError):
+            return call("ppoll", files, len(numbers), limit, None) > 0

@@ -13,8 +13,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import netns, own_devices
-from testbed.kernel.readiness import readable
-from testbed.kernel.syscalls import closing_fd, explained
+from testbed.kernel.syscalls import closing_fd, explained, readable
 
 STOP_S = 5.0
 POLL_S = 0.002

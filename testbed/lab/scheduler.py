@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from testbed.kernel.changes import Changes
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab.processes import Process
 from testbed.lab.steps import Runner, Steps
 

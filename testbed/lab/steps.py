@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from testbed.errors import TestbedError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab.processes import Ready
 
 T = TypeVar("T")

@@ -15,10 +15,9 @@ from testbed.protocol import Event, Observed, VariantOutcome, events
 from testbed.scenario.event_log import EventLog, plain
 from testbed.scenario.evidence import Evidence
 from testbed.topology import IPAddress
-from testbed.workload.attributes import Attributes
+from testbed.workload.attributes import Attributes, Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
-from testbed.workload.work_completion import Completion
 
 WRITE_S = 600.0
 """Seconds for one WRITE. The retries that `Attributes` have by default end long before."""

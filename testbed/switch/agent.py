@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import syscalls
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
 from testbed.switch.running import report_crash, run

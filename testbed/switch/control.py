@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from testbed.protocol import events
-from testbed.switch.core import Core, CpuLimit
-from testbed.switch.effects import DeleteNeighbour, Effect, Send, SetNeighbour
+from testbed.switch.core import Core, CpuLimit, DeleteNeighbour, Effect, Send, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import NO_MAC, REQUEST
 from testbed.switch.learning import Learning

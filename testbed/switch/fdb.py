@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from testbed.protocol import events
-from testbed.switch.core import Core
-from testbed.switch.effects import SetPort
+from testbed.switch.core import Core, SetPort
 from testbed.switch.profile import Profile
 from testbed.switch.timers import nanoseconds
 

@@ -6,8 +6,7 @@ them. Each action counts from its own deadline, so a late call does not shift la
 """
 
 from testbed.protocol import events
-from testbed.switch.core import Core, CpuLimit
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, SetNeighbour
+from testbed.switch.core import BlockLossless, Core, CpuLimit, DeleteNeighbour, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import BROADCAST
 from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved

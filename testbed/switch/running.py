@@ -11,8 +11,8 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.protocol import events
 from testbed.switch.control import ControlPlane
+from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.dataplane import DataPlane, FdbChange, Lost, Miss, RouteChange
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND

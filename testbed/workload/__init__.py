@@ -2,12 +2,14 @@
 
 from testbed.protocol.flight import Call as Call
 from testbed.workload.attributes import Attributes as Attributes
+from testbed.workload.attributes import Completion as Completion
 from testbed.workload.collectives.engine import CollectiveError as CollectiveError
 from testbed.workload.collectives.group import Group as Group
 from testbed.workload.collectives.results import CollectiveResult as CollectiveResult
 from testbed.workload.collectives.results import Progress as Progress
 from testbed.workload.collectives.results import bandwidth_table as bandwidth_table
-from testbed.workload.flow import Flow as Flow
+from testbed.workload.flows import Flow as Flow
+from testbed.workload.flows import paths as paths
 from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.job import Step as Step
@@ -17,7 +19,6 @@ from testbed.workload.matrix_picture import matrix_svg as matrix_svg
 from testbed.workload.parallelism import Model as Model
 from testbed.workload.parallelism import Parallel as Parallel
 from testbed.workload.parallelism import Training as Training
-from testbed.workload.paths import paths as paths
 from testbed.workload.queue_pair import ConnectError as ConnectError
 from testbed.workload.tools import Result as Result
 from testbed.workload.tools import Side as Side
@@ -30,7 +31,6 @@ from testbed.workload.verbs import Endpoint as Endpoint
 from testbed.workload.verbs import connect_pair as connect_pair
 from testbed.workload.verbs import connected as connected
 from testbed.workload.verbs import open_endpoint as open_endpoint
-from testbed.workload.work_completion import Completion as Completion
 from testbed.workload.write_streams import Stream as Stream
 from testbed.workload.write_streams import Streams as Streams
 from testbed.workload.write_streams import fairness as fairness

@@ -1,4 +1,4 @@
-"""The attributes of a reliable connection, set by modify-to-RTR and modify-to-RTS."""
+"""The attributes of a reliable connection, set by modify-to-RTR and modify-to-RTS, and its completions of requests."""
 
 from dataclasses import dataclass
 
@@ -17,6 +17,14 @@ VALID: dict[str, range | tuple[int, ...]] = {
     "max_rd_atomic": range(1, 129),
 }
 TIMEOUT_UNIT_US = 4.096
+STATUSES = (
+    "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR",
+    "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR",
+    "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR", "REM_ABORT_ERR",
+    "INV_EECN_ERR", "INV_EEC_STATE_ERR", "FATAL_ERR", "RESP_TIMEOUT_ERR", "GENERAL_ERR", "TM_ERR",
+    "TM_RNDV_INCOMPLETE",
+)  # fmt: skip
+"""The names of enum ibv_wc_status without IBV_WC_, by their numbers. Source: infiniband/verbs.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +71,30 @@ class Attributes:
         if not self.flow_label:
             raise InputError("without a flow label the UDP source port depends on the queue pairs")
         return source_port(self.flow_label, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The completion of a work request. `status` and `opcode` are the standard names (IBV_WC_…) without their prefix.
+
+    `byte_len` is the number of bytes received or read. `posted_ns` and `t_ns`, the time of reading it from the queue,
+    are CLOCK_MONOTONIC. `near` and `far` are the ends of the connection: its address and the number of its queue pair;
+    `far` is None without a connection.
+    """
+
+    wr_id: int
+    opcode: str
+    status: str
+    byte_len: int
+    posted_ns: int
+    t_ns: int
+    near: tuple[str, int]
+    far: tuple[str, int] | None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "SUCCESS"
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.t_ns - self.posted_ns) / 1e9

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab.processes import Ready
 from testbed.nic import Connection, HardwareNic
 from testbed.workload import ibverbs

@@ -16,11 +16,11 @@ from typing import Self
 
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.kernel import netns, rdma
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface, processes
 from testbed.lab.processes import Process, Ready
+from testbed.workload.attributes import STATUSES
 from testbed.workload.queue_pair import gid_index, open_device
-from testbed.workload.work_completion import STATUSES
 
 EVENTS = {
     f"ib_{operation}_{measure}": operation != "write"

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from testbed.errors import DeadlineError, InputError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface
 from testbed.protocol.events import QP
 from testbed.topology import Family
 from testbed.workload import ibverbs
-from testbed.workload.attributes import Attributes
+from testbed.workload.attributes import STATUSES, Attributes, Completion
 from testbed.workload.queue_pair import DEPTH, QueuePair, reported
-from testbed.workload.work_completion import STATUSES, Completion
 
 ATOMIC_SIZE = 8
 

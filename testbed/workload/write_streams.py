@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from testbed.lab import HostInterface
-from testbed.workload.attributes import Attributes
+from testbed.workload.attributes import Attributes, Completion
 from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
-from testbed.workload.work_completion import Completion
 
 AHEAD = 4
 """Messages that a stream has under way by default."""

@@ -11,9 +11,9 @@ import click
 from testbed.cli import console, options, summary
 from testbed.cli.live.live_options import connect, format_option, lab_options, listening_at, print_json, then
 from testbed.cli.live.up import end
-from testbed.cli.pages import write_report
 from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import out_option
+from testbed.cli.summary import write_report
 from testbed.cli.words import clock
 from testbed.errors import InputError
 from testbed.machine import moments, record, runs

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli import completion_values, pages
+from testbed.cli import completion_values, summary
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live import live_options
 from testbed.cli.scenario_options import out_option, set_option, variant_option
@@ -171,7 +171,7 @@ def end(connection: Connection) -> Any:
 @live_options.format_option
 def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
     chosen = labs.every() if all_ else [labs.named(one) for one in dict.fromkeys(names or (name,))]
-    threading.Thread(target=pages.load, daemon=True).start()
+    threading.Thread(target=summary.load_reports, daemon=True).start()
     results = []
     failed: list[TestbedError] = []
     for lab in chosen:
@@ -202,7 +202,7 @@ def page(lab: labs.Lab) -> Path | None:
     out = Path(lab.out)
     if not lab.out or not (out / RESULT).is_file():
         return None
-    report = pages.write_report(out)
+    report = summary.write_report(out)
     if not (out / SCENARIO).is_dir():  # a run that was stopped has its own
         explain(out, lab.name)
     return report

@@ -18,7 +18,7 @@ from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_list import columns
 from testbed.cli.scenario_options import out_option, set_option, variant_option
 from testbed.cli.sweep.sweep_command import keep
-from testbed.cli.sweep.sweep_progress import Remarks
+from testbed.cli.sweep.sweep_table import Remarks
 from testbed.cli.words import plain, plain_lines
 from testbed.errors import InputError
 from testbed.machine import child_processes, record, runs, scenarios

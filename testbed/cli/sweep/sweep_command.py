@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import completion_values, options, pages
+from testbed.cli import completion_values, options, summary
 from testbed.cli.output import json_option
 from testbed.cli.progress import ensure_image, error_console, output_console
 from testbed.cli.scenario_options import out_option, over_option, set_option, variants_option
 from testbed.cli.sweep import sweep_table
 from testbed.cli.sweep.planning import plan
-from testbed.cli.sweep.sweep_progress import Shown
+from testbed.cli.sweep.sweep_table import Shown
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import layers, runs, scenarios
 from testbed.machine.image import Image
@@ -143,6 +143,6 @@ def require_dask(jobs: int | None) -> None:
 
 def keep(result: RunResult, directory: Path, out: Path) -> Path:
     kept = points.keep(result, directory, out)
-    pages.write_report(kept)
+    summary.write_report(kept)
     runs.explain(kept, result.scenario)
     return kept

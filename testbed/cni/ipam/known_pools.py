@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from testbed.cni.ipam import address_store as addresses
 from testbed.cni.ipam.pool import Address
+from testbed.cni.objects.database import Store
 from testbed.cni.objects.kinds import IPPool, ReservedIP
-from testbed.cni.objects.object_store import Store
 
 NONE: list[Address] = []
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.cni.ipam.address_store import Holder, Lease
 from testbed.cni.ipam.address_store import Store as Addresses
-from testbed.cni.objects.object_store import Store as Objects
+from testbed.cni.objects.database import Store as Objects
 
 ENDED = ("Succeeded", "Failed")
 """The phases of a pod that no longer runs; an evicted pod is Failed too."""

@@ -9,9 +9,9 @@ from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import controllers, manifests
 from testbed.cni.objects.autopools import POOL
+from testbed.cni.objects.database import Store
 from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.manifests import DEFAULT, KINDS, Object
-from testbed.cni.objects.object_store import Store
 from testbed.documents.text import choices
 from testbed.errors import InputError, did_you_mean
 from testbed.lab.context import Emit

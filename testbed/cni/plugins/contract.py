@@ -1,14 +1,22 @@
-"""CNI's contract from the side of a plugin: the request and the answer (CNI 1.1.0, sections 2 and 5)."""
+"""CNI's contract from the side of a plugin: the request and the answer (CNI 1.1.0, sections 2 and 5).
+
+One message lists all errors of a configuration.
+"""
 
 import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, ValidationError
 
 from testbed.cni.objects.database import StoreError
-from testbed.cni.spec.codes import CONFIG, DECODE, ENVIRONMENT, IO, NETNS, OWN, VERSION
+from testbed.cni.objects.kinds import Part
+from testbed.cni.spec import CONFIG, DECODE, ENVIRONMENT, IO, NETNS, OWN, VERSION
+from testbed.documents.problems import dotted, wrong_value
 from testbed.errors import InputError, TestbedError
+from testbed.topology.values import parse_delay
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
@@ -23,6 +31,13 @@ REQUIRED = {
 
 CODES = {InputError: CONFIG, StoreError: IO}
 """The codes of our errors; others have the first of our own codes."""
+SPECIFIED = frozenset(
+    ("cniVersion", "name", "type", "prevResult", "runtimeConfig", "args", "capabilities", "dns", "ipam", "ipMasq")
+)
+"""The keys that the specification defines for every plugin, as are those that begin with ``cni.dev/``."""
+Seconds = Annotated[float, BeforeValidator(parse_delay)]
+"""A duration with a unit: ``100ms``."""
+APart = TypeVar("APart", bound=Part)
 
 
 class Refusal(Exception):  # noqa: N818 (it is the answer, not an accident)
@@ -137,3 +152,22 @@ def pairs(text: str) -> dict[str, str]:
             raise Refusal(ENVIRONMENT, f"CNI_ARGS: {pair!r} is not of the form KEY=VALUE")
         found[name] = value
     return found
+
+
+def own(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a plugin's configuration that are the plugin's own."""
+    return {key: value for key, value in config.items() if key not in SPECIFIED and not key.startswith("cni.dev/")}
+
+
+def validated(part: type[APart], given: Any, at: str = "") -> APart:
+    """Read a part, which is at the key `at` of the configuration. Refusal with all errors in it."""
+    try:
+        return part.model_validate(given)
+    except ValidationError as error:
+        wrong = []
+        for detail in error.errors(include_url=False):
+            name = dotted((at, *detail["loc"])) if at else dotted(detail["loc"])
+            texts = {"missing": f"{name} is missing", "extra_forbidden": f"{name} is unknown"}
+            text = texts.get(detail["type"]) or wrong_value(detail, name)
+            wrong.append(f"{name}: {text}" if detail["type"] == "value_error" else text)
+        raise Refusal(CONFIG, "; ".join(wrong)) from None

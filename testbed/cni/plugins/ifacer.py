@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from testbed.cni import spec
 from testbed.cni.objects.kinds import Part
-from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.spec import versions
-from testbed.cni.spec.codes import CONFIG, OWN
+from testbed.cni.plugins.contract import Call, Refusal, own, validated
+from testbed.cni.spec import CONFIG, OWN
 from testbed.documents.text import choices, describe, quoted
 from testbed.kernel.links import BOND_OPTIONS, Links, kind_of
 
@@ -80,7 +79,7 @@ def call(asked: Call) -> Mapping[str, Any] | None:
         raise Refusal(CONFIG, "ifacer must be the first in its list: it received the result of a plugin before it")
     with _turn, Links() as kernel:
         add(kernel, settings)
-    return versions.convert({}, asked.version)
+    return spec.convert({}, asked.version)
 
 
 def add(kernel: Links, settings: Configuration) -> None:

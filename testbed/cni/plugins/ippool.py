@@ -11,18 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from testbed.cni import spec
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
 from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
 from testbed.cni.ipam.known_pools import Catalogue
+from testbed.cni.objects.database import OBJECTS
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import IPPool, Part, RoutePart
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.object_store import OBJECTS
-from testbed.cni.objects.object_store import Store as Objects
-from testbed.cni.plugins.configuration import validated
-from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.spec import versions
-from testbed.cni.spec.codes import LATER, OWN, UNAVAILABLE
+from testbed.cni.plugins.contract import Call, Refusal, validated
+from testbed.cni.spec import LATER, OWN, UNAVAILABLE
 
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
@@ -118,7 +117,7 @@ class Ippool:
             default = EVERYWHERE[pool.family]
             if pool.gateway and keeps_gateway and default not in (route["dst"] for route in routes):
                 routes.append({"dst": default, "gw": str(pool.gateway)})
-        return versions.convert({"ips": ips, "routes": routes, "dns": settings.dns}, asked.version)
+        return spec.convert({"ips": ips, "routes": routes, "dns": settings.dns}, asked.version)
 
     def _check(self, asked: Call, store: Store) -> None:
         held = store.held_by(self._holder(asked))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.spec.codes import OWN
+from testbed.cni.spec import OWN
 from testbed.kernel import rdma
 from testbed.kernel.links import Links, kind_of
 from testbed.kernel.netns import turn

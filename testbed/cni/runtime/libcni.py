@@ -8,18 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testbed.cni import installed
+from testbed.cni import installed, spec
 from testbed.cni.agent import Agent
 from testbed.cni.runtime import plugin_call, verification
 from testbed.cni.runtime.plugin_call import OURS, CniError, Limit, NotCallableError, Place
 from testbed.cni.runtime.result_cache import Cache
-from testbed.cni.spec import versions
-from testbed.cni.spec.codes import DECODE, LATER, VERSION
+from testbed.cni.spec import DECODE, LATER, VERSION, Result
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
-from testbed.cni.spec.versions import Result
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab import Host
 from testbed.lab.steps import Gate, Steps, pause, run, together
 
@@ -91,7 +89,7 @@ class Runtime:
 
     def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """Run CHECK of each plugin, in order, unless the conflist has `disableCheck`."""
-        if not versions.at_least(conflist.version, "0.4.0"):
+        if not spec.at_least(conflist.version, "0.4.0"):
             what = f"pod {attachment.pod}: {failed('CHECK', conflist, conflist.types[0])}"
             wrong = f'configuration version "{conflist.version}" does not support CHECK command'
             raise CniError(f"{what}: {wrong}", code=VERSION)
@@ -116,7 +114,7 @@ class Runtime:
             yield from pause(AGAIN_S)
 
     def _delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
-        cached = versions.at_least(conflist.version, "0.4.0")
+        cached = spec.at_least(conflist.version, "0.4.0")
         result = self._cache.read(conflist.name, attachment) if cached else None
         for config in reversed(conflist.plugins):
             yield from self._call("DEL", conflist, config, attachment, result)
@@ -137,7 +135,7 @@ class Runtime:
             for attachment in self._cache.attachments(conflist.name)
             if (attachment.container, attachment.interface) not in known
         ]
-        if versions.at_least(conflist.version, "1.1.0"):
+        if spec.at_least(conflist.version, "1.1.0"):
             entries = [{"containerID": container, "ifname": interface} for container, interface in sorted(known)]
             given = {"cni.dev/valid-attachments": entries, "cni.dev/attachments": entries}
             jobs += [partial(self._ask, "GC", conflist, config, given) for config in conflist.plugins]
@@ -148,7 +146,7 @@ class Runtime:
     def status(self, conflist: Conflist) -> Steps[None]:
         """Run STATUS of each plugin, in order, from version 1.1.0 on: the first error is that of the network. Codes 50
         and 51: it takes no container now; 51: existing containers may have lost the network."""
-        if versions.at_least(conflist.version, "1.1.0"):
+        if spec.at_least(conflist.version, "1.1.0"):
             for config in conflist.plugins:
                 yield from self._ask("STATUS", conflist, config, {})
 
@@ -238,11 +236,11 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
     if answer is None:
         raise CniError(f"{what}: it succeeded without a result", code=DECODE)
     found = answer.get("cniVersion") or version
-    if found not in versions.RESULTS:
-        wrong = f"its result has version {found}; supported: {', '.join(versions.RESULTS)}"
+    if found not in spec.RESULTS:
+        wrong = f"its result has version {found}; supported: {', '.join(spec.RESULTS)}"
         raise CniError(f"{what}: {wrong}", code=VERSION)
     try:
-        return versions.convert(answer, version)
+        return spec.convert(answer, version)
     except (AttributeError, TypeError, ValueError):
         raise CniError(f"{what}: its result is malformed", code=DECODE) from None
 

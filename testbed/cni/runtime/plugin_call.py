@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from testbed.cni import installed
-from testbed.cni.spec import versions
-from testbed.cni.spec.codes import CONFIG, DECODE, IO
+from testbed.cni import installed, spec
+from testbed.cni.spec import CONFIG, DECODE, IO
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel.mounts import Isolated
 from testbed.lab.steps import Steps, Until, pause
@@ -105,7 +104,7 @@ def supported(file: Path, what: str) -> Steps[list[str]]:
 def ask_versions(file: Path, what: str) -> Steps[list[str]]:
     with tempfile.TemporaryFile() as log:
         try:
-            given = {"cniVersion": versions.SUPPORTED[-1]}
+            given = {"cniVersion": spec.SUPPORTED[-1]}
             running = yield from started(partial(Running, file, installed.VERSION, given, log), what)
             answer = yield from outcome(running, Limit(), what)
         except CniError as error:

@@ -14,21 +14,18 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, Holder
 from testbed.cni.ipam.address_store import Store as Addresses
-from testbed.cni.objects.database import StoreError
+from testbed.cni.objects.database import OBJECTS, StoreError
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.object_store import OBJECTS
-from testbed.cni.objects.object_store import Store as Objects
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted, uid
 from testbed.cni.runtime.scheduling import Devices, Given, Held
-from testbed.cni.spec import conflist, selection
-from testbed.cni.spec.codes import IO
+from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
-from testbed.cni.spec.versions import Result
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma
 from testbed.lab import Host, Pod

@@ -1,18 +1,25 @@
-"""The Kubernetes object of a pod, as an API server completes it before the start."""
+"""The Kubernetes object of a pod, as an API server completes it before the start.
+
+Injection by Spiderpool's webhook: a pod gets the networks and resources of the SpiderMultusConfigs that it names.
+Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `podmanager`.
+"""
 
 import copy
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.inject import asks, injected
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.multus import INJECT, INJECT_RDMA, MultusConfig
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 from testbed.lab import Pod
 from testbed.protocol import events
+
+LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "istio-system")
+"""The namespaces whose pods get nothing injected."""
 
 
 def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
@@ -73,3 +80,49 @@ def _asking(container: Mapping[str, Any], resources: Mapping[str, int]) -> dict[
     """Return the container with limits."""
     own = container.get("resources") or {}
     return {**container, "resources": {**own, "limits": {**(own.get("limits") or {}), **resources}}}
+
+
+def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -> Object:
+    """Return the pod with the injected parts, or unchanged. InputError if no config matches the annotation."""
+    wanted = asks(pod, namespace)
+    if not wanted:
+        return pod
+    key, value = wanted
+    chosen = sorted((one for one in configs if one.annotations.get(key) == value), key=_order)
+    if not chosen:
+        raise InputError(f"no SpiderMultusConfig has the annotation {key}: {value}")
+    data: dict[str, Any] = copy.deepcopy(dict(pod.data))
+    data["metadata"]["annotations"][NETWORKS] = ",".join(f"{one.namespace}/{one.name}" for one in chosen)
+    resources = [spec.network.resource for spec in map(_spec, chosen) if spec.network]
+    _ask_for(data["spec"], [name for name in resources if name])
+    return manifests.make(data)
+
+
+def asks(pod: Object, namespace: Object | None) -> tuple[str, str] | None:
+    """Return the annotation that counts: the pod's own or its namespace's, the one for RDMA first."""
+    if pod.namespace in LEFT_ALONE:
+        return None
+    of_namespace = namespace.annotations if namespace else {}
+    for key in (INJECT_RDMA, INJECT):
+        if found := pod.annotations.get(key) or of_namespace.get(key):
+            return key, found
+    return None
+
+
+def _spec(config: Object) -> MultusConfig:
+    return MultusConfig.model_validate(config.spec)
+
+
+def _order(config: Object) -> tuple[str, str]:
+    """Return the sort key: the name of the NIC, or of its VFs' resource, so that net1 is the same NIC in all pods."""
+    network = _spec(config).network
+    return network.key if network else "", f"{config.namespace}/{config.name}"
+
+
+def _ask_for(spec: dict[str, Any], resources: Sequence[str]) -> None:
+    containers = spec.setdefault("containers", [{"name": "main"}]) if resources else spec.get("containers", [])
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
+    for name in resources:
+        if not any(name in of_one for of_one in limits):
+            first = containers[0].setdefault("resources", {})
+            first["limits"] = {**(first.get("limits") or {}), name: 1}

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.cni.spec import Result
 from testbed.cni.spec.conflist import Attachment, Conflist
-from testbed.cni.spec.versions import Result
 
 KIND = "cniCacheV1"
 

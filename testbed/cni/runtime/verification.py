@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_interface
 from typing import Any, NamedTuple
 
-from testbed.cni.spec.codes import CONFIG, DECODE
+from testbed.cni.spec import CONFIG, DECODE, Result
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by
-from testbed.cni.spec.versions import Result
 from testbed.kernel import netns
 from testbed.kernel.policy_routing import PolicyRouting
 from testbed.kernel.rtnetlink import POINT_TO_POINT

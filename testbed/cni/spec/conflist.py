@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from testbed.cni.spec import versions
+from testbed.cni import spec
 from testbed.documents import text
 from testbed.documents.json import JsonDocument, loads
 from testbed.documents.problems import Problems, dotted, wrong_value
@@ -25,7 +25,7 @@ NAME = r"[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}"
 """The specification has no limit, but a file name has: the cache's holds this, a container and an interface."""
 LONGEST_TYPE = 255
 """The maximum length of a file name on Linux, in bytes."""
-SUPPORTED = f"Supported: {', '.join(versions.SUPPORTED)}."
+SUPPORTED = f"Supported: {', '.join(spec.SUPPORTED)}."
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _spoken(value: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, ..
         return (), SUPPORTED
     if not all(isinstance(version, str) for version in offered):
         return (), SUPPORTED
-    spoken = tuple(version for version in versions.SUPPORTED if version in offered)
+    spoken = tuple(version for version in spec.SUPPORTED if version in offered)
     if not spoken:
         problems.add(("cniVersion",), f"cniVersion {quoted(', '.join(offered))} is not supported")
     return spoken, "" if spoken else SUPPORTED

@@ -1,4 +1,4 @@
-"""The kinds of nodes in a lab, one a file. `testbed.topology.kinds` registers them."""
+"""The kinds of nodes in a lab. `testbed.topology.kinds` registers them."""
 
 from collections.abc import Mapping
 from pkgutil import resolve_name

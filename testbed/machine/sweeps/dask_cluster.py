@@ -13,11 +13,12 @@ import mmap
 import pickle
 import re
 import tarfile
+import zipfile
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,13 +32,14 @@ from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError
 from testbed.machine import cache, child_processes
 from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
-from testbed.machine.record import Identity, RunResult
-from testbed.machine.sweeps import cluster_files, remote, worker_processes
-from testbed.machine.sweeps.cluster_files import HostFile
+from testbed.machine.record import Identity, RunResult, digest
+from testbed.machine.shipped import LOCK, PACKAGE
+from testbed.machine.sweeps import remote, worker_processes
 from testbed.machine.sweeps.points import SCRATCH, OnResult, Point, Room, Work
 from testbed.machine.sweeps.worker_processes import run as run_remotely
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import messages
+from testbed.version import version
 
 ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
 CONNECT_S = 20.0
@@ -88,7 +90,7 @@ class Cluster:
         self._image = image
         self._scratch = scratch
         self._log = log
-        self._code, self._work = cluster_files.code(), cluster_files.work(work)
+        self._code, self._work = code_file(), work_file(work)
         self._names = self._code.name, self._work.name, image.digest
         self._preparing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._exporting = asyncio.Lock()
@@ -244,3 +246,38 @@ def read(answer: bytes, address: str) -> Any:
 def unpack(packed: bytes, directory: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
         tar.extractall(directory, filter="data")
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A file for hosts of a cluster. On them `name` is that of a file, or of a directory for a zip."""
+
+    name: str
+    digest: str
+    data: bytes | mmap.mmap
+
+    @classmethod
+    def of(cls, kind: str, data: bytes) -> HostFile:
+        return cls(f"{kind}-{digest(data)}", digest(data), data)
+
+
+def code_file() -> HostFile:
+    """Return this testbed as a zip, the same bytes for the same code: files beside the package that machines need are
+    where an installed one has them."""
+    names = (path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*")) if path.is_file())
+    files = {f"testbed/{name}": (PACKAGE / name).read_bytes() for name in names if not _left_out(name.parts)}
+    files["testbed/shipped/requirements.lock"] = LOCK.read_bytes()
+    files["pyproject.toml"] = f'[project]\nversion = "{version()}"\n'.encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return HostFile.of("code", packed.getvalue())
+
+
+def _left_out(parts: tuple[str, ...]) -> bool:
+    return parts[0] == "shipped" or "__pycache__" in parts
+
+
+def work_file(asked: Work) -> HostFile:
+    return HostFile.of("work", pickle.dumps(asked))

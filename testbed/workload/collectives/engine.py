@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.processes import Ready
+from testbed.workload.attributes import Completion
 from testbed.workload.collectives.algorithms import Receive, Send, Span, Step
 from testbed.workload.collectives.lanes import Lane, QueuePair
-from testbed.workload.work_completion import Completion
 
 if TYPE_CHECKING:
     import numpy as np

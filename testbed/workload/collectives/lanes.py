@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 
+from testbed.workload.attributes import Completion
 from testbed.workload.verbs import Endpoint
-from testbed.workload.work_completion import Completion
 
 SLOTS = 4
 """Messages that may be under way on a queue pair, in each direction."""

@@ -12,10 +12,9 @@ from pyverbs import enums
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns, rdma
-from testbed.workload.attributes import Attributes
+from testbed.workload.attributes import STATUSES, Attributes
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair
-from testbed.workload.work_completion import STATUSES
 
 SOON = 1.0
 ROUND_S = 0.068

@@ -26,12 +26,12 @@ from small_image import make_image
 
 from testbed.cli.main import invoke
 from testbed.cli.sweep import sweep_command
-from testbed.cli.sweep.sweep_progress import Shown
+from testbed.cli.sweep.sweep_table import Shown
 from testbed.errors import InputError
 from testbed.machine import recipe
 from testbed.machine.record import digest
-from testbed.machine.sweeps import cluster_files, dask_cluster, remote, worker
-from testbed.machine.sweeps.cluster_files import HostFile
+from testbed.machine.sweeps import dask_cluster, remote, worker
+from testbed.machine.sweeps.dask_cluster import HostFile
 
 pytestmark = pytest.mark.long
 
@@ -77,14 +77,14 @@ def faked() -> HostFile:
     return HostFile.of("code", packed.getvalue())
 
 
-sent_code = cluster_files.code
+sent_code = dask_cluster.code_file
 
 
 @pytest.fixture
 def dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Path) -> Iterator[LocalCluster]:
     """A cluster of two workers, whose user's cache is that of the test."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster_files, "code", faked)
+    monkeypatch.setattr(dask_cluster, "code_file", faked)
     image = make_image(tmp_path / "cache" / "testbed" / "images" / recipe.inputs_key()[:16])
     monkeypatch.setattr(sweep_command, "ensure_image", lambda: image)
     with LocalCluster(
@@ -233,7 +233,7 @@ def test_a_file_that_is_damaged_on_its_way_gets_no_name() -> None:
 
 
 def test_the_code_is_the_same_bytes_and_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = cluster_files.code(), cluster_files.code()
+    one, other = dask_cluster.code_file(), dask_cluster.code_file()
     assert one == other
     remote.receive("part-1", 0, one.data[:])
     asyncio.run(remote.finish("part-1", one.name, one.digest))

@@ -22,8 +22,8 @@ from kills import Killing
 from testbed.cni.agent import VARIABLES, Server
 from testbed.cni.ipam.address_store import ADDRESSES, Store
 from testbed.cni.objects import manifests
-from testbed.cni.objects.object_store import OBJECTS
-from testbed.cni.objects.object_store import Store as Objects
+from testbed.cni.objects.database import OBJECTS
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.plugins.ippool import Ippool
 
 POOLS = [

@@ -17,8 +17,8 @@ from typing import Any
 
 from testbed.cni.ipam import pool as pools
 from testbed.cni.ipam.address_store import Holder, Store
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.object_store import Store as Objects
 from testbed.errors import TestbedError
 
 POD = Holder("rdma", "c1", "eth0", "default", "web", "node1")

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from testbed.cni import spec
 from testbed.cni.plugins import contract, rxe
 from testbed.cni.runtime import libcni, plugin_call
 from testbed.cni.runtime.plugin_call import CniError, NoAnswerError, NotCallableError
 from testbed.cni.runtime.result_cache import Cache
-from testbed.cni.spec import conflist, versions
+from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Attachment
 from testbed.errors import InputError
 
@@ -98,29 +99,29 @@ def test_plugins_are_looked_for_in_ours_and_in_cni_path(monkeypatch: pytest.Monk
 
 
 def test_a_result_of_1_1_loses_what_1_0_does_not_know() -> None:
-    assert versions.convert(NEW, "1.0.0") == {
+    assert spec.convert(NEW, "1.0.0") == {
         "cniVersion": "1.0.0",
         "interfaces": [INTERFACE],
         "ips": [{"interface": 0, "address": "10.0.0.2/24"}, {"address": "fd00::2/64"}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}],
         "dns": {"nameservers": ["10.0.0.1"]},
     }
-    assert versions.convert(NEW, "1.1.0") == NEW
+    assert spec.convert(NEW, "1.1.0") == NEW
 
 
 def test_before_1_0_an_address_tells_its_family() -> None:
-    old = versions.convert(NEW, "0.4.0")
+    old = spec.convert(NEW, "0.4.0")
     assert old["ips"] == [
         {"version": "4", "interface": 0, "address": "10.0.0.2/24"},
         {"version": "6", "address": "fd00::2/64"},
     ]
-    assert versions.convert(old, "1.0.0") == versions.convert(NEW, "1.0.0")
+    assert spec.convert(old, "1.0.0") == spec.convert(NEW, "1.0.0")
 
 
 def test_a_result_is_written_in_the_order_of_the_specification() -> None:
     shuffled = dict(reversed(NEW.items()))
-    assert list(versions.convert(shuffled, "1.1.0")) == ["cniVersion", "interfaces", "ips", "routes", "dns"]
-    assert versions.convert({"cniVersion": "1.0.0"}, "1.0.0") == {"cniVersion": "1.0.0", "dns": {}}
+    assert list(spec.convert(shuffled, "1.1.0")) == ["cniVersion", "interfaces", "ips", "routes", "dns"]
+    assert spec.convert({"cniVersion": "1.0.0"}, "1.0.0") == {"cniVersion": "1.0.0", "dns": {}}
 
 
 def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:

@@ -5,12 +5,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import pytest
 
 from testbed.cni.plugins import coordinator
-from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.contract import Call, Refusal
+from testbed.cni.plugins.contract import Call, Refusal, own, validated
 from testbed.cni.plugins.coordinator import call, detection, tuning, veth
-from testbed.cni.plugins.coordinator.coordinator_config import STEPS, Configuration
-from testbed.cni.plugins.coordinator.nic import addresses_in
-from testbed.cni.spec.codes import CONFIG
+from testbed.cni.plugins.coordinator.nic import STEPS, Configuration, addresses_in
+from testbed.cni.spec import CONFIG
 from testbed.switch import frames, nd
 from testbed.switch.frames import REPLY, REQUEST, Arp
 from testbed.switch.nd import Nd

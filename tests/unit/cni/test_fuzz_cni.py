@@ -20,8 +20,8 @@ from testbed.cni.ipam.address_store import ADDRESSES
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import manifests
 from testbed.cni.plugins import contract, ifacer
-from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.coordinator.coordinator_config import Configuration as Coordinator
+from testbed.cni.plugins.contract import own, validated
+from testbed.cni.plugins.coordinator.nic import Configuration as Coordinator
 from testbed.cni.plugins.ippool import Ippool
 from testbed.cni.runtime import libcni
 from testbed.cni.runtime.plugin_call import CniError, understand

@@ -13,9 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.cni.runtime import libcni
-from testbed.cni.spec import conflist
+from testbed.cni.spec import SUPPORTED, conflist
 from testbed.cni.spec.conflist import Attachment, Conflist
-from testbed.cni.spec.versions import SUPPORTED
 from testbed.cni.tool import capabilities
 from testbed.errors import InputError
 

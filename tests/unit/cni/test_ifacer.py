@@ -6,7 +6,7 @@ import pytest
 
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.plugins.ifacer import call, configuration
-from testbed.cni.spec.codes import CONFIG
+from testbed.cni.spec import CONFIG
 
 TWO = ["eth1", "eth2"]
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.inject import injected
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import INJECT, INJECT_RDMA
+from testbed.cni.runtime.pod_object import injected
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.cni.runtime import plugin_call
 from testbed.cni.runtime.plugin_call import CniError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab.steps import run
 
 

@@ -11,8 +11,8 @@ from testbed.cni.ipam.address_store import Holder
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.objects import manifests
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import IPPool
-from testbed.cni.objects.object_store import Store as Objects
 from testbed.errors import InputError
 
 

@@ -12,7 +12,7 @@ from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import Holder
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import manifests
-from testbed.cni.objects.object_store import Store as Objects
+from testbed.cni.objects.database import Store as Objects
 
 WEB = Holder("rdma", "c1", "eth0", "ai", "web-0", "node1", "u1")
 

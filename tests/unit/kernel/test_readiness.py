@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 
 HIGH = 1500
 """More than select() takes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import TestbedError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab import steps
 from testbed.lab.scheduler import Scheduler
 from testbed.lab.steps import Gate, Steps, Until

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from process_ends import LIMIT_S, ended
 
-from testbed.machine.sweeps import cluster_files, remote, worker_processes
+from testbed.machine.sweeps import dask_cluster, remote, worker_processes
 from testbed.machine.sweeps.worker_processes import Names, Pool
 
 pytestmark = pytest.mark.long
@@ -77,7 +77,7 @@ main()
 def _sent() -> None:
     """The host has the code and the work."""
     code = remote.place() / NAMES[0]
-    zipfile.ZipFile(io.BytesIO(cluster_files.code().data)).extractall(code)
+    zipfile.ZipFile(io.BytesIO(dask_cluster.code_file().data)).extractall(code)
     file = code / "testbed/machine/sweeps/worker.py"
     file.write_text(file.read_text().partition('if __name__ == "__main__":')[0] + OWN)
     (remote.place() / NAMES[1]).write_bytes(pickle.dumps("the work"))

@@ -212,7 +212,7 @@ def cni_plugin(tree: Tree) -> None:
         "cni/plugins/echo.py",
         """
         from testbed.cni.objects.kinds import Part
-        from testbed.cni.plugins.configuration import own, validated
+        from testbed.cni.plugins.contract import own, validated
 
 
         class Configuration(Part):

@@ -42,7 +42,7 @@ def cause(tree: Tree) -> None:
         """,
     )
     tree.insert(
-        "report/diagnosis/rules/__init__.py", "from testbed.report.diagnosis.rules.link_failures import ", "eaten, "
+        "report/diagnosis/rules/__init__.py", "from testbed.report.diagnosis.rules.link_failures import (", "eaten, "
     )
     tree.insert("report/diagnosis/rules/__init__.py", "OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (\n", "    eaten,")
     tree.check("""

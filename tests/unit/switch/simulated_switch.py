@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
+from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, profile

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import GATEWAY, GATEWAY_MAC, OTHER_GATEWAY, A, B, X, Y, switch
 
-from testbed.switch.effects import Send
+from testbed.switch.core import Send
 from testbed.switch.frames import NO_IP, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.profile import load_profiles
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from testbed.errors import InputError
 from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
-from testbed.switch.effects import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
+from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp, unicast
 from testbed.switch.nd import ALL_NODES, Nd
 from testbed.switch.packets import Packet

@@ -6,7 +6,7 @@ import pytest
 from simulated_switch import GATEWAY_MAC, A, B, Switch
 from simulated_switch import X as X4
 
-from testbed.switch.effects import Send
+from testbed.switch.core import Send
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.nd import ALL_NODES, NO_IP, Nd
 from testbed.switch.profile import load_profiles, profile

@@ -13,13 +13,11 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
-from testbed.cni.plugins.configuration import own, validated
-from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator import coordinator_config, detection, routes, tuning, veth
-from testbed.cni.plugins.coordinator.coordinator_config import Configuration
+from testbed.cni.plugins.contract import Call, Refusal, own, validated
+from testbed.cni.plugins.coordinator import detection, tuning, veth
 from testbed.cni.plugins.coordinator.detection import Wire
-from testbed.cni.plugins.coordinator.nic import POD_VETH, Nic, addresses_in
-from testbed.cni.spec.codes import OWN
+from testbed.cni.plugins.coordinator.nic import POD_VETH, Configuration, Nic, StepName, addresses_in
+from testbed.cni.spec import OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
@@ -63,14 +61,14 @@ def _addresses(nic: Nic) -> Iterator[IPAddress]:
         yield from (ip for ip in found if not ip.is_loopback and not ip.is_link_local)
 
 
-STEPS: dict[coordinator_config.Step, Step] = {
+STEPS: dict[StepName, Step] = {
     "mac": Step(tuning.set_mac, tuning.check_mac),
     "conflict": Step(detection.conflict),
     "gateway": Step(detection.gateway),
     "announce": Step(announce),
     "rp_filter": Step(tuning.set_rp_filter, tuning.check_rp_filter),
     "veth": Step(veth.connect, veth.check, alone=True),
-    "routes": Step(routes.tune, routes.check, alone=True),
+    "routes": Step(tuning.tune_routes, tuning.check_routes, alone=True),
 }
 _turn = threading.Lock()
 
@@ -136,4 +134,4 @@ def delete(asked: Call) -> None:
         veth.disconnect(host, asked, settings.hostRuleTable, addresses)
     if asked.namespace and os.path.exists(asked.namespace):
         with netns.entered(asked.namespace), PolicyRouting() as kernel:
-            routes.delete(kernel, addresses)
+            tuning.delete_routes(kernel, addresses)

@@ -15,10 +15,10 @@ from random import SystemRandom
 
 from testbed.cni.plugins.contract import Refusal
 from testbed.cni.plugins.coordinator.nic import Nic
-from testbed.cni.spec.codes import OWN
+from testbed.cni.spec import OWN
 from testbed.kernel import sysctl
 from testbed.kernel.packet_socket import PacketSocket
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.switch import frames, nd, packets
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.nd import Nd

@@ -1,4 +1,4 @@
-"""The interface of a call, with the kernels of its pod and of the node."""
+"""The interface of a call, with the kernels of its pod and of the node, and the configuration of `coordinator`."""
 
 import contextlib
 import functools
@@ -7,13 +7,16 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_interface
+from ipaddress import IPv4Network, ip_address, ip_interface
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from testbed.cni.plugins.contract import Call, Refusal
-from testbed.cni.plugins.coordinator.coordinator_config import Configuration
-from testbed.cni.spec.codes import CONFIG, OWN
+from pydantic import AfterValidator, Field
+
+from testbed.cni.objects.coordinator import LinkAddress, MacPrefix, Mode, RpFilter, RuleTable, Subnet
+from testbed.cni.objects.kinds import Part
+from testbed.cni.plugins.contract import Call, Refusal, Seconds
+from testbed.cni.spec import CONFIG, OWN
 from testbed.kernel import netns
 from testbed.kernel.links import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
@@ -25,6 +28,53 @@ FIRST = "eth0"
 POD_VETH = "veth0"
 FIRST_TABLE = 100
 """The routing table of the first interface; those of the others follow."""
+
+StepName = Literal["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
+STEPS: list[StepName] = ["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
+"""The correct order: conflicts are detected before anything claims the address, and with the final MAC."""
+
+
+def _each_once(value: list[StepName]) -> list[StepName]:
+    if twice := sorted({step for step in value if value.count(step) > 1}):
+        raise ValueError(f"{', '.join(twice)} is given more than once")
+    return value
+
+
+class DetectOptions(Part):
+    retries: int = Field(default=0, ge=0)
+    """Further requests to a gateway that does not answer."""
+    interval: Seconds = 1.0
+    """The time between requests."""
+    timeout: Seconds = 0.1
+    """The wait for an answer of the gateway, or of an owner with the method `spiderpool`."""
+    ignoreGateway: bool = False  # noqa: N815 (as Spiderpool writes names)
+    """True: an answer of the gateway is no conflict. With proxy ARP it answers for every address."""
+
+
+class Announce(Part):
+    count: int = Field(default=1, ge=1)
+    interval: Seconds = 1.0
+    addresses: Literal["interface", "pod"] = "interface"
+    """`pod`: the addresses of all its interfaces, with the MAC of this one."""
+
+
+class Configuration(Part):
+    """Names and defaults are those of SpiderCoordinator if it has them."""
+
+    steps: Annotated[list[StepName], AfterValidator(_each_once)] = Field(default=STEPS)
+    mode: Mode = "auto"
+    detectIPConflict: Literal[False, True, "spiderpool", "rfc5227"] = False  # noqa: N815
+    """True means `spiderpool`."""
+    detectGateway: bool = False  # noqa: N815
+    detectOptions: DetectOptions = Field(default_factory=DetectOptions)  # noqa: N815
+    announce: Announce = Field(default_factory=Announce)
+    podMACPrefix: MacPrefix = ""  # noqa: N815
+    podRPFilter: RpFilter = 0  # noqa: N815
+    tunePodRoutes: bool = True  # noqa: N815
+    podDefaultRouteNIC: str = ""  # noqa: N815
+    hostRuleTable: RuleTable = 500  # noqa: N815
+    hijackCIDR: list[Subnet] = Field(default=[IPv4Network("169.254.0.0/16")])  # noqa: N815
+    vethLinkAddress: LinkAddress | None = None  # noqa: N815
 
 
 @dataclass

@@ -1,15 +1,102 @@
-"""The steps `mac` and `rp_filter`: settings of the pod."""
+"""The steps `mac`, `rp_filter` and `routes`: settings of the pod.
 
-from collections.abc import Iterator
+With `routes`, each interface of a pod sends its replies itself, by a routing table of its own (Spiderpool's
+tunePodRoutes). The main table keeps the default route of one interface; packets from the addresses of the others use
+the tables of those.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from ipaddress import ip_network
 
 from testbed.cni.plugins.contract import Refusal
-from testbed.cni.plugins.coordinator.nic import Nic
-from testbed.cni.spec.codes import OWN
+from testbed.cni.plugins.coordinator.nic import FIRST, FIRST_TABLE, Nic
+from testbed.cni.spec import OWN
 from testbed.kernel import rdma, sysctl
-from testbed.topology import IPAddress
+from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
+from testbed.kernel.rtnetlink import MAIN
+from testbed.topology import Family, IPAddress, IPInterface
 
 RP_FILTER = "net/ipv4/conf/all/rp_filter"
+
+
+def tune_routes(nic: Nic, undo: ExitStack) -> None:
+    if not nic.settings.tunePodRoutes or nic.first:
+        return
+    for family in nic.families:
+        routes = list(nic.kernel.routes_in(MAIN, family))
+        other = _other_default(nic, routes)
+        if other is None:
+            continue
+        if not nic.underlay and _first_index(nic) == other:  # else its replies leave by the default route (#3683)
+            _rules(nic, undo, _sources(nic, other, family), FIRST_TABLE)
+            for route in routes:
+                if route.index == other and route.default:
+                    _put(nic, undo, route, FIRST_TABLE)
+        moved = other if nic.settings.podDefaultRouteNIC == nic.name else nic.index
+        _rules(nic, undo, _sources(nic, moved, family), nic.table)
+        own = [route for route in routes if route.index == moved]
+        for route in sorted(own, key=lambda route: route.gateway is not None):  # a gateway must be attached first
+            _put(nic, undo, route, nic.table)
+            if route.default and nic.kernel.take_route(route, MAIN):
+                undo.callback(nic.kernel.put_route, route, MAIN)
+
+
+def check_routes(nic: Nic) -> Iterator[str]:
+    if not nic.settings.tunePodRoutes or nic.first:
+        return
+    for family in nic.families:
+        routes = list(nic.kernel.routes_in(MAIN, family))
+        if nic.settings.podDefaultRouteNIC == nic.name:
+            defaults = [route.index for route in routes if route.default]
+            if defaults and nic.index not in defaults:
+                yield f"the default route of IPv{family} is not over it"
+        elif _other_default(nic, routes) is not None:
+            yield from _missing(nic, family)
+
+
+def _missing(nic: Nic, family: Family) -> Iterator[str]:
+    rules = list(nic.kernel.rules(family))
+    for ip in _sources(nic, nic.index, family):
+        tables = [rule.table for rule in rules if rule.source == ip_network(ip)]
+        if not tables:
+            yield f"the rule from {ip} is missing"
+        elif not any(route.index == nic.index for route in nic.kernel.routes_in(tables[0], family)):
+            yield f"table {tables[0]} has no route over it"
+
+
+def delete_routes(kernel: PolicyRouting, addresses: Sequence[IPInterface]) -> None:
+    """Delete the rules of a pod for these addresses. The routes go with the interface."""
+    for address in addresses:
+        for rule in list(kernel.rules(address.version)):
+            if rule.source == ip_network(address.ip):
+                kernel.take_rule(rule)
+
+
+def _other_default(nic: Nic, routes: Sequence[Route]) -> int | None:
+    """Return the index of another interface that has a default route."""
+    return next((route.index for route in routes if route.default and route.index != nic.index), None)
+
+
+def _first_index(nic: Nic) -> int | None:
+    return nic.kernel.index(FIRST) if nic.has(FIRST) else None
+
+
+def _sources(nic: Nic, index: int, family: Family) -> list[IPAddress]:
+    found = (address.ip for at, address in nic.kernel.addresses() if at == index and address.version == family)
+    return [ip for ip in found if not ip.is_link_local]
+
+
+def _rules(nic: Nic, undo: ExitStack, sources: Sequence[IPAddress], table: int) -> None:
+    for ip in sources:
+        rule = Rule(ip_network(ip), table)
+        if nic.kernel.put_rule(rule):
+            undo.callback(nic.kernel.take_rule, rule)
+
+
+def _put(nic: Nic, undo: ExitStack, route: Route, table: int) -> None:
+    nic.kernel.put_route(route, table)
+    undo.callback(nic.kernel.take_route, route, table)
 
 
 def mac_of(prefix: str, ip: IPAddress) -> str:

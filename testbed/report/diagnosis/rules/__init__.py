@@ -22,8 +22,15 @@ from testbed.report.diagnosis.rules.facts import (
     stopped,
 )
 from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
-from testbed.report.diagnosis.rules.link_ends import downs, link_name, ranks_at
-from testbed.report.diagnosis.rules.link_failures import link_down, link_flap, nic_down, switch_down
+from testbed.report.diagnosis.rules.link_failures import (
+    downs,
+    link_down,
+    link_flap,
+    link_name,
+    nic_down,
+    ranks_at,
+    switch_down,
+)
 from testbed.report.diagnosis.rules.lost_packets import late_by_a_loss, lossy_link, mtu_mismatch, small_packets_only
 from testbed.report.diagnosis.rules.overload import congested_link, slow_link, target_of_all, uneven_links
 from testbed.report.diagnosis.rules.slow_ranks import rank_died, rank_hangs, slow_rank, wrong_gid

@@ -9,7 +9,7 @@ from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 from testbed.report.diagnosis.rules.facts import Finding, evidence, hits, retries, stalls, stopped
-from testbed.report.diagnosis.rules.link_ends import own_link
+from testbed.report.diagnosis.rules.link_failures import own_link
 
 D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")

@@ -18,7 +18,7 @@ from testbed.report.diagnosis.rules.facts import (
     lost_packets,
     retries,
 )
-from testbed.report.diagnosis.rules.link_ends import downs, link_name, own_link, ranks_at
+from testbed.report.diagnosis.rules.link_failures import downs, link_name, own_link, ranks_at
 
 SMALLER = 2.0
 """Packets are small where others have so many times the bytes, on average."""

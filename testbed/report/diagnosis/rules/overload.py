@@ -7,7 +7,7 @@ from statistics import median
 
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.facts import LOST, SHARE, SLOWER, Finding, evidence, lost_packets, retries
-from testbed.report.diagnosis.rules.link_ends import link_name, ranks_at
+from testbed.report.diagnosis.rules.link_failures import link_name, ranks_at
 
 End = tuple[str, str]
 """An end of a link: node and interface."""

@@ -6,7 +6,7 @@ from statistics import median
 
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, SHARE, SLOWER, Finding, retries
-from testbed.report.diagnosis.rules.link_ends import own_link
+from testbed.report.diagnosis.rules.link_failures import own_link
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in its launcher's text, or a Python exception."""

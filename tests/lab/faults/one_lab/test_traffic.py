@@ -11,10 +11,9 @@ from scapy.utils import checksum
 from testbed.faults import Fault, LinkCorrupt, LinkDuplicate, LinkReorder, NeighbourTableFull, injected
 from testbed.lab import Lab
 from testbed.lab.capture import Frame
-from testbed.workload.attributes import Attributes
+from testbed.workload.attributes import Attributes, Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, open_endpoint
-from testbed.workload.work_completion import Completion
 
 PACKETS = 20
 SIZE = PACKETS * 1024

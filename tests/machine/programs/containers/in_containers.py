@@ -11,7 +11,7 @@ import pytest
 from testbed import Container, Lab, Topology
 from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.kernel.readiness import readable
+from testbed.kernel.syscalls import readable
 from testbed.lab.docker.client import containers
 from testbed.scenario.event_log import EventLog
 from testbed.workload.verbs import Endpoint, connect_pair
