@@ -169,4 +169,4 @@ def test_the_address_is_shown_and_free_after_down(own: Live) -> None:
 def test_metrics_are_for_labs_that_live(own: Live) -> None:
     done = own("run", "ip-reuse", "--metrics", "0")
     assert done.status == 2
-    assert "--metrics is for labs that live" in done.error
+    assert "--metrics is for live labs" in done.error

@@ -152,4 +152,4 @@ def test_a_device_with_a_queue_pair_of_somebody_s_is_not_taken() -> None:
 
 def test_a_device_without_an_interface_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rdma, "interface", lambda *_: None)  # as of InfiniBand, which no software device here plays
-    refuses("RDMA device roce0 has no interface of this machine")
+    refuses("RDMA device roce0 belongs to no interface of this machine")
