@@ -59,7 +59,7 @@ class Connection:
                 return labs.connected(self.lab)
             except OSError:
                 if not self._begins() or time.monotonic() > deadline:
-                    raise self._gone() from None
+                    raise self._gone("was ended before it was up" if self._order else "has ended") from None
             time.sleep(LOOK_S)
 
     def _begins(self) -> bool:
@@ -67,7 +67,7 @@ class Connection:
         now = labs.read(self.lab.name)
         return now is not None and now.state == "starting" and self._order is None
 
-    def _gone(self) -> TestbedError:
+    def _gone(self, ended: str = "has ended") -> TestbedError:
         if self._begins():
             log = self.lab.directory / labs.LOG
             return TestbedError(f"lab {self.lab.name} does not answer", where=str(log))
@@ -77,7 +77,7 @@ class Connection:
             return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
         if now and now.state == "up":
             return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
-        return EndedError(f"lab {self.lab.name} has ended")
+        return EndedError(f"lab {self.lab.name} {ended}")
 
     def keeper(self) -> int:
         """Return the PID of the keeper."""
