@@ -16,6 +16,7 @@ A routed port is in no bridge. It has only a link-local address, where the kerne
 
 from testbed.kernel import ipv6, nftables, sysctl
 from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.switch import ecmp
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
 from testbed.topology.plan import Node, Svi
@@ -48,7 +49,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
     """
     nftables.run(SILENT_ARP)
-    sysctl.write_all("net", {**sysctl.multipath(node.name), "ipv4/ip_forward": 1})
+    sysctl.write_all("net", {**ecmp.sysctls(node.name), "ipv4/ip_forward": 1})
     for scope in "all", "default":
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac

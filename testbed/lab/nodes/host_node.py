@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6, nftables, own_devices, sysctl
+from testbed.kernel import ipv6, nftables, own_devices
 from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
@@ -16,6 +16,7 @@ from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
+from testbed.switch import ecmp
 from testbed.topology import Container, IPAddress, IPNetwork, NicModel, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
@@ -103,7 +104,7 @@ class Host(Node[HostInterface]):
     def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
         """Add a route. Several next hops have equal cost: each flow takes one of them."""
         if len(via) > 1:
-            for path, value in sysctl.multipath(self.name).items():
+            for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
         self.kernel.add_route(destination, via)
 

@@ -1,4 +1,4 @@
-"""Switches, and plain learning bridges."""
+"""Switches."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,6 @@ from testbed.switch.profile import DEFAULT, Profile, check_names, profile
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import IPAddress
 from testbed.topology import Node as NodePlan
-
-BRIDGE = "br0"
 
 
 class Switch(Node[Interface]):
@@ -129,16 +127,3 @@ class Switch(Node[Interface]):
         devices = [route["dev"] for line in answers if line for route in json.loads(line)]
         ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
         return [ports.get(device, device) for device in devices]  # a routed port is the device itself
-
-
-class Bridge(Node[Interface]):
-    """An unmanaged layer-2 segment."""
-
-    def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
-        return Interface(self, name, index, mac, plan)
-
-    def configure(self) -> None:
-        super().configure()
-        bridge = self.kernel.add_bridge(BRIDGE)
-        for interface in self.interfaces.values():
-            self.kernel.enslave(interface.index, bridge)

@@ -1,4 +1,4 @@
-"""The kinds of nodes that a topology file may have, and their registry."""
+"""The kinds of nodes that a topology file may have, one a file, and their registry."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema, create_model
 
 from testbed.documents.text import choices, describe, quoted
+from testbed.topology.kinds.bridge_kind import Bridge
 from testbed.topology.kinds.host_kind import Host
 from testbed.topology.kinds.kind import Kind as Kind
 from testbed.topology.kinds.linux_kind import Linux
-from testbed.topology.kinds.switch_kind import Bridge, Switch
+from testbed.topology.kinds.switch_kind import Switch
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux())}
 """The only registry of kinds, by their names in a file. A `linux` without an image is planned as a `host`, any other

@@ -1,4 +1,4 @@
-"""Switches: VLANs, SVIs and a profile; and unmanaged layer-2 segments."""
+"""Switches: VLANs, SVIs and a profile."""
 
 from typing import Annotated, Any
 
@@ -119,12 +119,3 @@ class Switch(Kind):
             bgp=speaker,
             host_routes=node.host_routes,
         )
-
-
-class Bridge(Kind):
-    name = "bridge"
-    lab_class = "switch_node:Bridge"
-    about = "an unmanaged layer-2 segment"
-    shape = Shape(("{{", "}}"), "hexagon", "fill: #fff; stroke: #475569; stroke-dasharray: 5 3")
-    containerlab = "bridge"
-    special = "mgmt-net"
