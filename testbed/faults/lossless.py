@@ -178,6 +178,6 @@ class BufferCarving(Setting):
 
     @model_validator(mode="after")
     def _says_something(self) -> BufferCarving:
-        if not self.model_dump(exclude={"switch"}, exclude_none=True):
+        if not self._values():
             raise ValueError("it needs buffer, pfc_alpha or lossy_alpha")
         return self

@@ -26,7 +26,7 @@ class Setting(_SwitchFault):
     of_cpu: ClassVar[bool] = False
 
     def _values(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"switch"})
+        return self.model_dump(exclude={"switch"}, exclude_none=True)
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         switch = lab.switch(self.switch)

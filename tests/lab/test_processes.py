@@ -32,9 +32,10 @@ def takes(seconds: float) -> Iterator[None]:
 
 
 def alive(pid: str) -> bool:
+    """A process that is reaped between open(2) and read(2) makes the latter fail with ESRCH."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

@@ -1,7 +1,7 @@
 """The counters of a device tell of traffic at once, wherever the device is to be seen."""
 
 import pytest
-from conftest import Wire
+from wire_lab import Wire
 
 from testbed.errors import InputError
 from testbed.kernel.rxe_devices import counters, counters_of

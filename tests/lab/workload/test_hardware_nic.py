@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from conftest import Host, Wire
+from wire_lab import Host, Wire
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, rdma

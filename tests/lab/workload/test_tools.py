@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Host, Wire
+from wire_lab import Host, Wire
 
 from testbed.errors import DeadlineError, InputError, UnsupportedError
 from testbed.kernel import netns

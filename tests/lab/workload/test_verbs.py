@@ -7,8 +7,8 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
-from conftest import Wire
 from pyverbs import enums
+from wire_lab import Wire
 
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import netns, rdma
