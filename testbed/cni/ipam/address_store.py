@@ -22,7 +22,8 @@ ADDRESSES = "addresses.sqlite"
 """The file's name in the directory that all nodes share."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS pool (
-    name TEXT PRIMARY KEY, data TEXT NOT NULL, of_cluster INTEGER NOT NULL, last INTEGER NOT NULL DEFAULT -1
+    name TEXT PRIMARY KEY, data TEXT NOT NULL, of_cluster INTEGER NOT NULL, source TEXT NOT NULL,
+    last INTEGER NOT NULL DEFAULT -1
 );
 CREATE TABLE IF NOT EXISTS address (
     pool TEXT NOT NULL REFERENCES pool, place INTEGER NOT NULL, address TEXT NOT NULL UNIQUE, released_ns INTEGER,
@@ -35,8 +36,8 @@ CREATE INDEX IF NOT EXISTS of_pod ON address (namespace, pod, network, interface
 CREATE INDEX IF NOT EXISTS taken_out ON address (place) WHERE place < 0;
 """
 PUT_POOL = """
-INSERT INTO pool (name, data, of_cluster) VALUES (?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET data = excluded.data, of_cluster = excluded.of_cluster
+INSERT INTO pool (name, data, of_cluster, source) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET data = excluded.data, of_cluster = excluded.of_cluster, source = excluded.source
 """
 OF_CLUSTER = """
 SELECT name, data FROM pool
@@ -113,13 +114,14 @@ class Store(Database):
 
     SCHEMA = SCHEMA
 
-    def put(self, *pools: tuple[Pool, Sequence[Address]], of_cluster: bool = False) -> None:
+    def put(self, *pools: tuple[Pool, Sequence[Address]], of_cluster: bool = False, source: str = "") -> None:
         """Add or change pools with their addresses: all, or none. An address that is no longer in any pool stays with
         its holder until it is given back; one that moves to another pool takes its holder along. `of_cluster` marks
-        pools that are objects. InputError if an address is in a pool that keeps it."""
+        pools that are objects; `source` is the text that defines the others. InputError if an address is in a pool that
+        keeps it."""
         with self.transaction() as database:
             for pool, _ in pools:
-                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool)), of_cluster))
+                database.execute(PUT_POOL, (pool.name, json.dumps(written(pool)), of_cluster, source))
                 database.execute("UPDATE address SET place = -rowid WHERE pool = ?", (pool.name,))
             for pool, addresses in pools:
                 for place, address in enumerate(map(str, addresses)):
@@ -138,6 +140,12 @@ class Store(Database):
         with self.explained():
             found = self._database.execute("SELECT data FROM pool WHERE name = ?", (name,)).fetchone()
         return read(name, json.loads(found[0])) if found else None
+
+    def source(self, name: str) -> str | None:
+        """Return the text that defines a pool now, whichever agent put it last."""
+        with self.explained():
+            found = self._database.execute("SELECT source FROM pool WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else None
 
     def of_cluster(self) -> list[Pool]:
         """Return the pools that were put as the cluster's and have addresses, whichever agent put them."""

@@ -16,8 +16,6 @@ class Catalogue:
 
     def __init__(self, store: addresses.Store, objects: Store) -> None:
         self._store, self._objects = store, objects
-        self._inline: dict[str, dict[str, IPPool]] = {}
-        """The pools of each list in a configuration."""
         self._pools: dict[str, IPPool] = {}
         self._versions: dict[str, int] = {}
         self._reserved_versions: dict[str, int] = {}
@@ -25,15 +23,14 @@ class Catalogue:
 
     def inline(self, network: str, given: Sequence[tuple[str | None, IPPool]]) -> dict[str, IPPool]:
         """Return a configuration's pools by name; the first may have no name. InputError if one is wrong."""
-        text = json.dumps([network, *((name, pool.model_dump()) for name, pool in given)])
-        if text not in self._inline:
-            found = {}
-            for number, (written, pool) in enumerate(given):
-                name = written or (f"{network}-{number}" if number else network)
-                found[name] = pool
-            self._store.put(*(pool.made(name) for name, pool in found.items()))
-            self._inline[text] = found
-        return self._inline[text]
+        found = {}
+        for number, (written, pool) in enumerate(given):
+            name = written or (f"{network}-{number}" if number else network)
+            found[name] = pool
+        text = json.dumps({name: pool.model_dump() for name, pool in found.items()})
+        if any(self._store.source(name) != text for name in found):
+            self._store.put(*(pool.made(name) for name, pool in found.items()), source=text)
+        return found
 
     def of_cluster(self) -> dict[str, IPPool]:
         """Return the current SpiderIPPools by name, without the addresses of SpiderReservedIPs."""

@@ -73,6 +73,14 @@ def test_a_reserved_address_is_in_no_pool_until_it_is_not_reserved_any_more(clus
     assert cluster.free() == {"a": 4}
 
 
+def test_a_pool_has_the_range_of_the_last_configuration_whichever_agent_read_it(cluster):
+    wide, narrow = (IPPool(subnet="10.0.10.0/24", ips=[ips]) for ips in ("10.0.10.1-10.0.10.9", "10.0.10.3"))
+    another = Catalogue(cluster.addresses, cluster.objects)
+    for catalogue, pool_, free in (cluster.catalogue, wide, 9), (another, narrow, 1), (cluster.catalogue, wide, 9):
+        catalogue.inline("net", [("mine", pool_)])
+        assert cluster.addresses.free("mine") == free
+
+
 def test_a_pool_of_a_configuration_keeps_its_addresses_and_the_clusters_come_when_they_can(cluster):
     cluster.catalogue.inline("net", [("mine", IPPool(subnet="10.0.10.0/24", ips=["10.0.10.4"]))])
     with pytest.raises(InputError, match=r"pool a: 10\.0\.10\.4 is in pool mine, too"):
