@@ -23,10 +23,19 @@ class Client:
     open: dict[int, int] = field(default_factory=dict)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        if self.writer.transport.get_write_buffer_size() > LAG_BYTES:
+        if self.unread > LAG_BYTES:
             self.writer.transport.abort()
         elif not self.writer.is_closing():
             self.writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    @property
+    def unread(self) -> int:
+        """Return the bytes that the command has not read."""
+        return self.writer.transport.get_write_buffer_size()
+
+    @property
+    def reads(self) -> bool:
+        return self.unread <= self.writer.transport.get_write_buffer_limits()[1]
 
     async def drained(self) -> None:
         """Return when the command has read most of what was sent to it, or has ended."""
@@ -101,6 +110,12 @@ class Clients:
         """Answer only those who wait for the lab to be up."""
         send_all(self.starters, message)
         self.starters.clear()
+
+    @property
+    def waiting(self) -> bool:
+        """Return True while a command that reads waits for the machine, and those that do not read can be sent more."""
+        room = all(client.unread < LAG_BYTES // 2 for client in self._connected)
+        return room and any(client.reads for client, _ in self._asked.values())
 
     async def drained(self) -> None:
         """Return when all have read most of what was sent to them."""

@@ -195,10 +195,10 @@ class Keeper:
     # The machine
 
     async def drained(self) -> None:
-        """Return when commands have read what a paused machine had no space for, or a request comes: a command that
-        does not read must not stop the lab."""
+        """Return when commands have read what a paused machine had no space for, or another one needs the machine: a
+        command that does not read must not stop the lab."""
         self._arrived.clear()
-        if not (self.loop and self.loop.queued):
+        if not (self._clients.waiting or self.life.state is ENDING):
             drained = asyncio.ensure_future(self._clients.drained())
             woken = asyncio.ensure_future(self._arrived.wait())
             await asyncio.wait((drained, woken), return_when=asyncio.FIRST_COMPLETED)

@@ -102,7 +102,8 @@ class MachineLoop:
             await self._approach(self._stop, self._kept)
             return False
         if self._wire.reason == FULL:
-            await self._listener.drained()
+            await self._unless_ended(self._listener.drained())
+            self._release(time.monotonic())
         self._wire.acknowledge()
         with self._wire.replaced():
             await opened.settle(self.reached)
@@ -219,8 +220,6 @@ class MachineLoop:
         """Return when there is something for the paused machine to do."""
         self.resting = True
         self._rests += 1
-        process = self._opened.machine.process
-        ended = asyncio.ensure_future(process.wait())
         try:
             while True:
                 self._wake.clear()
@@ -231,14 +230,20 @@ class MachineLoop:
                 self._wire.push()
                 if self._wire.waiting:
                     return
-                woken = asyncio.ensure_future(self._wake.wait())
-                await asyncio.wait((woken, ended), return_when=asyncio.FIRST_COMPLETED)
-                woken.cancel()
-                if ended.done():
-                    raise MachineError(f"QEMU ended with status {ended.result()}")
+                await self._unless_ended(self._wake.wait())
+        finally:
+            self.resting = False
+
+    async def _unless_ended(self, awaited: Awaitable[object]) -> None:
+        ended = asyncio.ensure_future(self._opened.machine.process.wait())
+        waits = asyncio.ensure_future(awaited)
+        try:
+            await asyncio.wait((waits, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise MachineError(f"QEMU ended with status {ended.result()}")
         finally:
             ended.cancel()
-            self.resting = False
+            waits.cancel()
 
     def _release(self, before: float) -> None:
         """Hand over the requests that came before this time. A resting machine gets one group that came together: the
@@ -257,11 +262,6 @@ class MachineLoop:
         else:
             for request in requests:
                 self.post(request)
-
-    @property
-    def queued(self) -> bool:
-        """Return True while requests wait for the machine."""
-        return bool(self._queue)
 
     def post(self, message: Mapping[str, Any]) -> None:
         """Send a request, or a message about an open one, at once. On the virtual clock the same messages give the same
