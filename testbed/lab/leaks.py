@@ -10,6 +10,7 @@ from testbed.kernel import netns, rdma
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab.docker.client import containers
 
+PF_KTHREAD = 0x200000
 CNI_AGENT = "cni-agent"
 """The process of each node's agent, which exists until the lab ends."""
 
@@ -40,8 +41,9 @@ def processes() -> Iterator[str]:
     parents, plugins = {}, set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            parents[int(name)] = int(_read(name, "stat").rpartition(b")")[2].split()[1])
-            if b"CNI_COMMAND=" in _read(name, "environ"):
+            _, parent, *_, flags = _read(name, "stat").rpartition(b")")[2].split(maxsplit=7)[:7]
+            parents[int(name)] = int(parent)
+            if not int(flags) & PF_KTHREAD and b"CNI_COMMAND=" in _read(name, "environ"):
                 plugins.add(int(name))
     ours = {os.getpid()}
     while more := {process for process, parent in parents.items() if parent in ours} - ours:

@@ -10,11 +10,12 @@ import pytest
 from shared_lab import SharedLab, key_of
 
 from testbed.lab import Lab
+from testbed.lab import lab as lab_module
 from testbed.lab.leaks import inventory
 from testbed.scenario.event_log import EventLog
 
 SHARED = SharedLab()
-FAILED = pytest.StashKey[bool]()
+FAILED, FOLLOWING = pytest.StashKey[bool](), pytest.StashKey[pytest.Item | None]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,7 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """A device that all namespaces share has some 3000 files in the sysfs of each: labs are exclusive unless they say
+    otherwise."""
+    lab_module.SHARED_AT_MOST = 0
     config.addinivalue_line("markers", "fresh: the test has a lab of its own")
+    config.addinivalue_line("markers", "slow: left out by `make test`, run by `make catalogue`")
     config.addinivalue_line("markers", "keeps_tables: hosts and switches know what they learned in the test before")
 
 
@@ -40,6 +45,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         places.setdefault((item.path, key_of(item)), len(places))
     modules = {item.path: number for number, item in reversed(list(enumerate(items)))}
     items.sort(key=lambda item: (modules[item.path], places[item.path, key_of(item)]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    item.stash[FOLLOWING] = nextitem
 
 
 @pytest.hookimpl(wrapper=True)
@@ -73,4 +83,4 @@ def log(request: pytest.FixtureRequest) -> EventLog:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, log: EventLog, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    return SHARED.enter(request.node, tmp_path_factory)
+    return SHARED.enter(request.node, request.node.stash[FOLLOWING], tmp_path_factory)

@@ -56,8 +56,9 @@ class SharedLab:
         self._before: set[str] = set()
         self._state: set[Any] = set()
         self._neighbours: set[Any] = set()
-        self._interfaces: set[tuple[str, int, str]] = set()
         self._directories: set[Path] = set()
+        self._alone = False
+        """True if the lab is that of one test: the check behind the lab names it."""
         self.log = EventLog(lambda _: None)
         self.lab: Lab | None = None
 
@@ -72,16 +73,18 @@ class SharedLab:
             self.log = EventLog(lambda _: None)
         return self.log
 
-    def enter(self, item: pytest.Item, places: pytest.TempPathFactory) -> Lab:
+    def enter(self, item: pytest.Item, following: pytest.Item | None, places: pytest.TempPathFactory) -> Lab:
         """Return the lab of a test, which is built if there is none."""
         if self.lab is None:
+            self._alone = following is None or key_of(following) != key_of(item)
             self._before = inventory()
             self._key = key_of(item)
             self._undo.callback(self._gone)
             directory = places.mktemp(item.path.stem)
             self.lab = self._undo.enter_context(lab_of(item, directory, self.log))
+            if self._alone:
+                return self.lab
             self._state, self._neighbours = state(self.lab), set(neighbours(self.lab))
-            self._interfaces = set(interfaces(self.lab))
             self._directories = directories(self.lab) | {self.lab.file("cni"), self.lab.file("cluster")}
         return self.lab
 
@@ -89,9 +92,11 @@ class SharedLab:
         """Check what a test left behind; take the lab down if the next test needs another one."""
         left: set[str] = set()
         lab = self.lab
-        if lab and not failed and not item.get_closest_marker("fresh"):
-            self._end_pods(lab)
+        if lab and not failed and not self._alone:
+            for pod in [node for node in lab.nodes.values() if isinstance(node, Pod)]:
+                pod.delete()
             if (now := state(lab)) != self._state:
+                delete_what_stays(lab, self._state, now)
                 lab.scheduler.wait(lambda: state(lab) == self._state, SETTLED_S, pause=0.5)
                 now = state(lab)
             left = {f"not undone: {line}" for line in now - self._state}
@@ -102,14 +107,6 @@ class SharedLab:
             self.close()
         if left:
             pytest.fail("the test left its lab changed:\n" + "\n".join(sorted(left)), pytrace=False)
-
-    def _end_pods(self, lab: Lab) -> None:
-        """Delete the pods of a test, and what stays on a node by design."""
-        for pod in [node for node in lab.nodes.values() if isinstance(node, Pod)]:
-            pod.delete()
-        for node, index, name in set(interfaces(lab)) - self._interfaces:
-            if STAYS.fullmatch(name):
-                lab[node].kernel.delete_link(index)
 
     def close(self) -> None:
         self.lab = self._key = None
@@ -145,12 +142,12 @@ def directories(lab: Lab) -> set[Path]:
     return {path for path in lab.directory.iterdir() if path.is_dir()}
 
 
-def interfaces(lab: Lab) -> Iterator[tuple[str, int, str]]:
-    """Yield node, index and name of all interfaces."""
-    for node in lab.nodes.values():
-        for _, body in node.kernel.request(RTM_GETLINK, header(0), netlink.DUMP):
-            index = IFINFOMSG.unpack_from(body)[2]
-            yield node.name, index, netlink.text(netlink.attributes(body, IFINFOMSG.size)[IFLA_IFNAME])
+def delete_what_stays(lab: Lab, before: set[Any], now: set[Any]) -> None:
+    """Delete the interfaces that stay on a node by design when its pods have gone."""
+    known = {entry[:3] for entry in before}
+    for node, kind, index, *values in {entry for entry in now - before if entry[:3] not in known}:
+        if kind == "interface" and STAYS.fullmatch(netlink.text(dict(values[1:])["name"])):
+            lab[node].kernel.delete_link(index)
 
 
 def state(lab: Lab) -> set[Any]:

@@ -151,7 +151,7 @@ def test_ipv6_of_such_a_host_is_quiet(lab):
     assert lab["client_1"].ping("2001:db8::3", within=1)
 
 
-@pytest.mark.topology(CLIENTS_ON_A_BRIDGE)
+@pytest.mark.topology(CLIENTS_ON_A_BRIDGE, rdma_mode="shared")
 def test_the_gid_of_the_ipv4_address_is_the_second_as_on_other_hosts(lab):
     gids = Path("/sys/class/infiniband/client_1-eth1/ports/1/gids")
     assert (gids / "1").read_text().strip() == "0000:0000:0000:0000:0000:ffff:c000:0201"

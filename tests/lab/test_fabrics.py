@@ -74,6 +74,7 @@ def test_the_udp_source_port_decides_through_which_spine_a_flow_goes(lab):
     assert spines == [spine_of(lab, flow_label) for flow_label in FLOW_LABELS]
 
 
+@pytest.mark.slow
 def test_the_same_flows_go_the_same_way_in_the_next_lab(tmp_path: Path):
     def spines() -> list[str]:
         with Lab(LEAF_SPINE, tmp_path, EventLog(lambda _: None).emit) as lab:

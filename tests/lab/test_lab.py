@@ -338,6 +338,7 @@ def many(hosts: int) -> Topology:
     return Topology.parse("\n".join(["name: many", "topology:", "  nodes:", switch, *nodes, "  links:", *links, ""]))
 
 
+@pytest.mark.slow
 def test_two_of_64_hosts_in_different_vlans_exchange_a_write(tmp_path, log):
     with nothing_is_left(), Lab(many(64), tmp_path, log.emit) as lab:
         assert lab.rdma_mode == "exclusive"

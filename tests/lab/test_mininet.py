@@ -165,6 +165,7 @@ def open_vswitch() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("open_vswitch")
+@pytest.mark.slow
 def test_hosts_on_open_vswitch_speak_rdma():
     with running(SingleSwitchTopo(2), switch=OVSBridge) as net:
         assert write_arrives(*net.hosts)

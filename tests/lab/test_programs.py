@@ -44,6 +44,7 @@ def test_dnsmasq_answers_dig(lab, ip):
     server.stop()
 
 
+@pytest.mark.slow
 def test_ucx_perftest_measures(lab):
     """Debian's is built for MPI: it takes two ranks and no address."""
     mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2")

@@ -86,6 +86,7 @@ def test_a_pod_of_later_is_heard_of_too(lab):
 
 
 @pytest.mark.fresh
+@pytest.mark.slow
 def test_an_idle_hour_is_not_polled(lab):
     looks = []
     assert not lab.scheduler.wait(lambda: looks.append(None) is not None, 3600)
@@ -127,6 +128,7 @@ def test_one_that_was_recovered_before_is_not_cut_short(tmp_path, log, lab):
     assert run.outcome(tmp_path)["failures"] == []
 
 
+@pytest.mark.slow
 def test_the_fixture_reports_it_too(pytester_like):
     assert "fault link-down end=leaf:e1 was cut short" in pytester_like
 

@@ -15,6 +15,7 @@ from terminal import Terminal
 
 PAIR = """name: pair
 topology:
+  rdma_mode: exclusive
   nodes:
     leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
     h1: {kind: host}

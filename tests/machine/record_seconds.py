@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_inside import LAB, needs_torch
+from test_inside import LAB, QUICK, SLOW, needs_torch
 
 RECORD = LAB / "seconds.json"
 
@@ -19,7 +19,9 @@ def main(names: list[str]) -> None:
     for file in map(Path, names) if names else sorted(LAB.rglob("test_*.py")):
         before = used()
         training = ["--training"] if needs_torch(file) else []
-        done = subprocess.run([sys.executable, "-m", "testbed", "pytest", *training, file], check=False)
+        chosen = () if file.name in SLOW else QUICK
+        words = [*training, file, "--", *chosen]
+        done = subprocess.run([sys.executable, "-m", "testbed", "pytest", *words], check=False)
         if done.returncode:
             print(f"{file}: status {done.returncode}", file=sys.stderr)
         found[str(file.resolve().relative_to(LAB))] = round(used() - before, 1)

@@ -44,6 +44,7 @@ def test_a_scenario_that_goes_wrong_is_unexpected_and_says_why(end_badly, varian
     assert said in "\n".join(result["failures"])
 
 
+@pytest.mark.slow
 def test_a_full_disk_still_leaves_the_verdict_and_the_events(end_badly):
     result, directory = end_badly("fills-the-disk")
     assert "No space left on device" in result["failures"][0]

@@ -75,6 +75,7 @@ def test_without_qemu_the_message_has_the_command_to_install_it(testbed, tmp_pat
     assert "apt-get install qemu-system-x86" in done.error
 
 
+@pytest.mark.slow
 def test_an_exported_image_comes_back_and_a_cut_one_does_not(testbed, tmp_path):
     exported = tmp_path / "image.tar"
     assert testbed("image", "export", exported).status == 0

@@ -29,6 +29,7 @@ def spin() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_run_under_load_is_identical_to_the_byte(testbed, tmp_path, ip_reuse):
     hogs = [multiprocessing.Process(target=spin, daemon=True) for _ in range(os.cpu_count() or 1)]
     for hog in hogs:
@@ -131,6 +132,7 @@ def test_incast(lab, log, number):
 """
 
 
+@pytest.mark.slow
 def test_several_lossless_labs_of_one_session_are_the_same_each_time(testbed, tmp_path):
     """One after the other in one machine, with marks drawn by chance and pauses in each."""
     (tmp_path / "labs").mkdir()

@@ -53,6 +53,7 @@ def test_the_pytest_file_of_the_guide_passes(testbed, tmp_path):
     assert testbed("pytest", tmp_path / "no_such_test.py").status == 2
 
 
+@pytest.mark.slow
 def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
     (command,) = re.findall(r"^testbed (topology new .*)$", (TOP / "docs/traffic.md").read_text(), re.MULTILINE)
     assert testbed(*command.split()).status == 0
@@ -99,6 +100,7 @@ def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_fixed(testbe
     assert not list(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))  # noqa: S314  # our own file
 
 
+@pytest.mark.slow
 def test_the_mininet_script_of_its_page_passes(testbed, tmp_path):
     (tmp_path / "test_pingpong.py").write_text(blocks("docs/mininet.md", "python")[0])
     done = testbed("pytest", tmp_path / "test_pingpong.py")

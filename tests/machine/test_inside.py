@@ -17,7 +17,8 @@ SLOW = TORCH | {
     *("test_conformance_plugins.py", "test_ippool.py"),
 }
 """Files for `make catalogue` alone."""
-PLAIN = ("--", "--assert=plain")
+QUICK = ("-m", "not slow")
+PLAIN = ("--assert=plain",)
 """Spares a machine a second per file, and says less of a failure."""
 FILES = sorted(LAB.rglob("test_*.py"))
 
@@ -42,33 +43,34 @@ def each(files: list[Path], number: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("files", machines(files, number), ids=lambda files: files[0].stem)
 
 
-def check(testbed, *words, plain=PLAIN):
+def check(testbed, files, chosen=(), training=()):
     """Failing tests are run again for their text alone: that they pass then does not help them."""
-    done = testbed("pytest", *words, *plain)
+    words = ("pytest", *training, *files, "--", *chosen)
+    done = testbed(*words, *PLAIN)
     if done.status:
-        again = testbed("pytest", *words) if plain is PLAIN else done
+        again = testbed(*words)
         pytest.fail(f"{done.out}{done.err}\nwith assertions rewritten:\n{again.out}{again.err}", pytrace=False)
 
 
 @each([file for file in FILES if file.name not in SLOW], 4)
 def test_the_tests_of_the_lab_pass(testbed, files):
-    check(testbed, *files)
+    check(testbed, files, QUICK)
 
 
 @pytest.mark.slow
 @each([file for file in FILES if file.name in SLOW - TORCH], 2)
-def test_the_slow_tests_of_the_lab_pass(testbed, files):
-    check(testbed, *files)
+def test_the_slow_files_of_the_lab_pass(testbed, files):
+    check(testbed, files)
 
 
 @pytest.mark.slow
 @each([file for file in FILES if file.name in TORCH], 2)
 def test_the_tests_of_jobs_pass(testbed, files):
-    check(testbed, "--training", *files)
+    check(testbed, files, training=("--training",))
 
 
 @pytest.mark.slow
 @each([file for file in FILES if file.name not in SLOW], 4)
 def test_each_test_of_the_lab_passes_alone_in_a_drawn_order(testbed, files, request):
-    """No test passes only by what another one before it did to their lab."""
-    check(testbed, *files, plain=("--", "--fresh-labs", request.config.getoption("--seed")))
+    """Those marked slow, too. No test passes only by what another one before it did to their lab."""
+    check(testbed, files, ("--fresh-labs", request.config.getoption("--seed")))

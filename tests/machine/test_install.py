@@ -59,6 +59,7 @@ def test_it_has_the_scenarios_and_runs_one_as_a_checkout_does(installed, testbed
     assert variant["trace"] == ip_reuse.variants["garp"]["trace"]
 
 
+@pytest.mark.slow
 def test_plain_pytest_beside_it_runs_tests_in_a_machine(installed, tmp_path):
     (tmp_path / "test_lab.py").write_text(TEST)
     done = run(installed / "pytest", "-q", cwd=tmp_path)

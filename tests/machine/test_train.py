@@ -48,9 +48,12 @@ def test_a_job_is_repeated_from_its_directory(testbed):
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [
-        ("prints.py", [], "the ranks of prints.py exchange data over RoCE"),
         ("raises.py", [], "rank 1 on host2: ValueError: no such data set"),
-        ("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),
+        pytest.param("prints.py", [], "the ranks of prints.py exchange data over RoCE", marks=pytest.mark.slow),
+        pytest.param(
+            *("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param("hangs.py", ["--limit", "1m"], "still running after", marks=pytest.mark.slow),
         pytest.param(
             *("../ddp/cnn.py", ["--", "--samples", "0"], "ZeroDivisionError: float division by zero"),

@@ -110,6 +110,7 @@ def test_a_failed_pod_that_stays_has_one_attempt():
 
 
 @pytest.mark.topology(ROUTED)
+@pytest.mark.slow
 def test_pods_start_and_end_side_by_side(lab, log):
     wanted = [PodRequest(lab.host(f"node{1 + n % 2}"), f"p{n}", [macvlan(ipam(10 + 10 * (n % 2)))]) for n in range(8)]
     pods = lab.pods.create_all(wanted, at_once=4)

@@ -41,6 +41,7 @@ def shown(node: Any, *words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.fresh
+@pytest.mark.slow
 def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc5227_only(lab):
     owner = lab.host("node2")["eth1"]
     taken = str(owner.address().ip)
@@ -97,6 +98,7 @@ def test_who_probes_for_the_same_address_is_a_conflict_for_rfc5227(lab):
         create(lab, "web", rail(detectIPConflict="rfc5227"))
 
 
+@pytest.mark.slow
 def test_of_two_pods_that_start_with_one_address_rfc5227_refuses_one_at_least(lab):
     """host-local keeps its addresses on each node."""
     main = {"type": "macvlan", "master": "eth1", "ipam": ipam(10, 100, 100)}
@@ -208,6 +210,7 @@ def default_over(pod: Any, table: str = "main") -> list[str]:
     return [route["dev"] for route in shown(pod, "route", "show", "table", table) if route["dst"] == "default"]
 
 
+@pytest.mark.slow
 def test_rdma_of_a_later_interface_goes_across_subnets_by_its_own_routes(lab):
     """Its peer is in the subnet of eth0. A strict reverse path filter drops what would be answered over eth0."""
     peer = create(lab, "peer", rail(1), node="node2")

@@ -175,6 +175,7 @@ def test_of_many_pods_those_after_gc_wait_for_it(lab, log):
 
 
 @pytest.mark.topology(ROUTED)
+@pytest.mark.slow
 def test_gc_beside_pods_that_start_takes_only_what_the_lost_one_had(lab, log):
     node, rdma = lab.host("node1"), macvlan(ipam(10))
     lost = lab.pods.create(node, "lost", [rdma])

@@ -60,6 +60,7 @@ def test_a_vlan_is_on_an_interface_once(lab):
         create(lab, "web", chain("eth1.20", interfaces=["eth1"], vlanID=20))
 
 
+@pytest.mark.slow
 def test_the_bond_of_a_pod_moves_to_its_other_link(lab):
     node = lab.host("node1")
     pod = create(lab, "web", chain("bond0", interfaces=["eth2", "eth3"], bond=BOND))

@@ -42,6 +42,7 @@ def test_rdma_works_on_all_networks_that_were_injected(lab, make):
     one.delete(), two.delete()
 
 
+@pytest.mark.slow
 def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     first, _ = make("first"), make("second")
     before = lab.resources()

@@ -86,6 +86,7 @@ def asleep(agent: Agent) -> Iterator[None]:
 
 
 @pytest.mark.fresh
+@pytest.mark.slow
 def test_a_storm_waits_for_the_agent(lab, log):
     a = lab.host("a")
     wire = a["eth1"].capture("arp")

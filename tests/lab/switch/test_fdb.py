@@ -147,7 +147,9 @@ def test_macs_beyond_the_cap_are_flooded_and_not_learned(lab):
 
 
 @pytest.mark.fresh
-@pytest.mark.parametrize("age", [1800, 10, 299.5], ids=["profile", "short", "fraction"])
+@pytest.mark.parametrize(
+    "age", [pytest.param(1800, marks=pytest.mark.slow), 10, 299.5], ids=["profile", "short", "fraction"]
+)
 def test_a_mac_ages_from_its_last_frame(lab, log, age):
     b = lab.host("b")
     mac = b["eth1"].mac

@@ -52,6 +52,7 @@ def _value(text: str) -> int | str | None:
     return text if "." in text else int(text, 0)
 
 
+@pytest.mark.slow
 def test_tshark_reads_a_write_with_its_fields(lab: Lab) -> None:
     hosts = [lab.host(name) for name in "ab"]
     near, far = (

@@ -76,6 +76,7 @@ def test_each_collective_gives_what_numpy_gives(lab, random):
 
 
 @pytest.mark.topology(single(hosts=5).topology())
+@pytest.mark.slow
 def test_ranks_that_are_no_power_of_two_and_several_queue_pairs(lab, random):
     arrays = inputs(random, 5, 100_003, "int64")
     labels = []
@@ -110,6 +111,7 @@ def test_the_wire_has_the_bytes_of_the_algorithm_and_no_others(lab):
 
 
 @pytest.mark.topology(FOUR)
+@pytest.mark.slow
 def test_a_ring_allreduce_reaches_most_of_what_ib_write_bw_reaches(lab, tmp_path):
     """Both are bound by the one CPU that executes every host: it moves so many bytes a second, whosoever they are."""
     ends = nics(lab)

@@ -22,6 +22,7 @@ def links_of(lab, label: int) -> list[str]:
 
 
 @pytest.mark.topology(FABRIC)
+@pytest.mark.slow
 def test_packets_take_the_links_that_the_switches_name(lab):
     near, far = lab.host("host1")["eth1"], lab.host("host2")["eth1"]
     leaf1, *others = (lab.switch(name) for name in ("leaf1", "spine1", "spine2", "leaf2"))

@@ -234,6 +234,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_command_at_ctrl_c() -> None:
     with command_up() as (process, run):
         process.send_signal(signal.SIGINT)
@@ -241,6 +242,7 @@ def test_the_command_at_ctrl_c() -> None:
         assert not run.lives
 
 
+@pytest.mark.slow
 def test_the_command_is_killed_and_its_run_ends_by_itself() -> None:
     with command_up() as (process, run):
         process.kill()
