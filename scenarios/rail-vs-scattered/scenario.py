@@ -37,8 +37,7 @@ class Settings(Parameters):
 
 
 class RailVersusScattered(Scenario[Settings]):
-    """One job in four placements: on its rails there is no contention, across a 7:1 fabric a step takes six times as
-    long.
+    """One job in four placements: no contention on its rails, across a 7:1 fabric a step takes six times as long.
 
     Twelve ranks on six hosts: tensor parallelism within a host, by NVLink, and data parallelism between hosts, a ring
     for each half of the model. On a rail-optimised fabric NIC 1 of all hosts of a pod is on one leaf and NIC 2 on
