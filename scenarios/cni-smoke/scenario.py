@@ -26,7 +26,7 @@ class Settings(Parameters):
 
 
 class CniSmoke(Scenario[Settings]):
-    """Pods with two networks, made by real CNI plugins, speak RDMA and leave nothing.
+    """Pods with two networks, made by real CNI plugins, use RDMA and leave nothing.
 
     Each pod has eth0 on a bridge of its node for metadata, routed between the nodes, and net1 on a macvlan child of the
     node's NIC for RDMA across subnets. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA

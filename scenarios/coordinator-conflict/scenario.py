@@ -38,7 +38,7 @@ class CoordinatorConflict(Scenario[Settings]):
     (whereabouts #110). RFC 5227 probes three times at random intervals, and treats the probe of another host as a
     conflict. A probe also delays each pod with a free address: 0.1 s, or 4 to 7 s.
 
-    On real gear: kubelet's event says `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
+    On real gear: kubelet's event is `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
     Without detection the switch logs a duplicate address, or a MAC that moves; `arping -D` from another host of the
     subnet has two answers.
     """

@@ -27,8 +27,8 @@ class CoordinatorGateway(Scenario[Settings]):
     its MAC in the owner's entry. The owner's connections die, and no trace of the refused pod is left (Spiderpool
     #4475).
 
-    On real gear: kubelet's event says `gateway … is unreachable`. For the wrong order: `show ip arp` has a MAC that is
-    on no port any more, from the second in which a pod was refused.
+    On real gear: kubelet's event is `gateway … is unreachable`. For the wrong order: `show ip arp` has a MAC that is on
+    no port any more, from the second in which a pod was refused.
 
     The fixes: gateway detection as the last step, after conflict detection.
     """

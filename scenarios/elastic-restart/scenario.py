@@ -23,8 +23,8 @@ class ElasticRestart(Scenario[Settings]):
     Without checkpoints the training begins at 0. The wait costs more than the steps: ranks end after eight seconds, but
     mpirun waits a quarter of an hour for its daemon on the dead node, while its kernel retransmits.
 
-    On real gear: mpirun hangs though all ranks are gone, and `ss -tno` on its node shows a connection whose
-    retransmission timer grows. torchrun and Kubernetes' operators have their own timeouts, also of minutes.
+    On real gear: mpirun hangs though all ranks are gone, and `ss -tno` on its node shows a connection with a growing
+    retransmission timer. torchrun and Kubernetes' operators have their own timeouts, also of minutes.
 
     The fixes: checkpoints. With one every four steps up to four are lost; with one every step, no step that all ranks
     had finished. And fewer retransmissions on the launcher: with `tcp_retries2` 5 instead of 15 mpirun ends after 24

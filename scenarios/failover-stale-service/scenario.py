@@ -24,9 +24,9 @@ class FailoverStaleService(Scenario[Settings]):
     """A worker fails over to another node, and its stable address leads to the dead one.
 
     Workers in host network have the address of their node and a port there, so an operator gives each a stable address.
-    It is a service, which kube-proxy turns into a DNAT rule on every node (KubeDL writes the worker's current port into
-    it), or a name without a service address (a headless service), which resolves to the node itself. Peers connect to
-    the worker by TCP under this address, exchange queue pairs, and then write to its NIC.
+    One kind is a service, which kube-proxy turns into a DNAT rule on every node (KubeDL writes the worker's current
+    port into it). The other is a name without a service address (a headless service), which resolves to the node
+    itself. Peers connect to the worker by TCP under this address, exchange queue pairs, and then write to its NIC.
 
     n1 dies, the worker starts again on n2, and the address still leads to n1. The peer's handshake gets no answer for
     127 seconds: it never starts RDMA. With random ports, an updated headless name is not enough: it has no port, so the

@@ -39,12 +39,12 @@ class Settings(Parameters):
 class GidIndex(Scenario[Settings]):
     """Pods share a NIC's GID table, each has its own index in it, and a constant index is right only for the first.
 
-    If pods are macvlan children of a NIC and use its RDMA device (k8s-rdma-shared-dev-plugin), the NIC's GID table has
-    an entry for the NIC's address and one for each pod's, in the order of their creation. A pod that ends leaves a
-    hole. The job's template has the index of the pods in its first test, in NCCL_IB_GID_INDEX. A later pod with that
-    index uses the GID of another pod: its packets have that pod's address, and the answers go there. Or the index is a
-    hole, and there is no GID. A hole cannot be read (EINVAL): if a program searches its address and stops at the first
-    error, it finds no entry after the hole. And a pod on another NIC has no entry in the table at all (wrong master).
+    If pods are macvlan children of a NIC and use its RDMA device (k8s-rdma-shared-dev-plugin), its GID table has
+    entries for the NIC's address and for each pod's, in the order of creation. A pod that ends leaves a hole. The job's
+    template has the index of the pods in its first test, in NCCL_IB_GID_INDEX. A later pod with that index uses the GID
+    of another pod: its packets have that pod's address, and the answers go there. Or the index is a hole, and there is
+    no GID. A hole cannot be read (EINVAL): if a program searches its address and stops at the first error, it finds no
+    entry after the hole. And a pod on another NIC has no entry in the table at all (wrong master).
 
     The table of the node's device is the kernel's, the same code as with hardware. Soft-RoCE carries no traffic with a
     child's GID of that table. So the pods here have their own devices, and decoy addresses put the entries of the

@@ -23,9 +23,10 @@ class Settings(Parameters):
 class OverlayCost(Scenario[Settings]):
     """A job's pods communicate over the cluster's VXLAN overlay, and each packet costs CPU time twice.
 
-    Flannel's VXLAN backend: a pod's packet goes over a veth and a bridge to its node, is routed into a VXLAN interface,
-    wrapped in UDP (50 bytes more, so an MTU of 1450, and an RDMA MTU of 1024), and back in reverse. All of that is CPU
-    time for each packet. A job that was given RDMA devices on the node's NIC (host network, or a VF) pays none of it.
+    Flannel's VXLAN backend: a pod's packet goes over a veth and a bridge to its node and is routed into a VXLAN
+    interface. That wraps it in UDP (50 bytes more, so an MTU of 1450, and an RDMA MTU of 1024); the other node does the
+    reverse. All of that is CPU time for each packet. A job that was given RDMA devices on the node's NIC (host network,
+    or a VF) pays none of it.
 
     RoCE on the pod's own veth also works, through the overlay: an rxe device accepts any interface. The evidence has
     its cost, beside the cost on the NIC. Times are those of one emulated CPU that both nodes share, so they compare

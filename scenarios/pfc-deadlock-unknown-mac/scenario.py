@@ -41,8 +41,8 @@ class PfcDeadlock(Scenario[Settings]):
     On real gear: all lossless traffic of two racks stops; `rx_prio3_pause` rises on both ends of the uplinks, queues
     are full and send nothing; restarting hosts does not help.
 
-    The fixes: drop lossless packets whose ARP entry has no MAC entry (the paper's choice); a MAC age above ARP's; a PFC
-    watchdog, which breaks the cycle at the cost of the packets that it drops. And no flooding in a lossless class.
+    The fixes: drop lossless packets with an ARP entry but no MAC entry (the paper's choice); a MAC age above ARP's; a
+    PFC watchdog, which breaks the cycle at the cost of the packets that it drops. And no flooding in a lossless class.
     """
 
     tags = ("fabric", "lossless", "tables")

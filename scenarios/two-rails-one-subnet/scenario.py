@@ -24,8 +24,8 @@ class TwoRailsOneSubnet(Scenario[Settings]):
 
     Each pod has a macvlan on either NIC of its node. A peer sends a broadcast request for an address, and both NICs of
     the pod receive it. In Linux an address belongs to the host, here to the pod: both answer, each with its own MAC.
-    The peer keeps the first answer. Packets for one rail then arrive at the other, whose RDMA device has no such queue
-    pair. `arp-flux-two-rails` is the same for a host and its switch.
+    The peer keeps the first answer. Packets for one rail then arrive at the other, and its RDMA device has no such
+    queue pair. `arp-flux-two-rails` is the same for a host and its switch.
 
     Two apparent fixes do not work. sbr gives each rail a rule and a table by its source address: they apply to packets
     that the pod sends, and not to ARP answers. A subnet for each rail in the same VLAN does not help either, because
