@@ -3,31 +3,31 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 .PHONY: help setup ready scenario scenarios catalogue quick lint workflows check test mutants fuzz bench
 .PHONY: fidelity examples docs lock release
 
-# Where it is set, each process that a test starts compiles all of testbed again: a third of what the unit tests take.
+# If it is set, each process that a test starts compiles all of testbed again: a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
 shipped := $(sort $(patsubst scenarios/%/scenario.py,%,$(wildcard scenarios/*/scenario.py)))
 
 define HELP
 make scenario=NAME   run a scenario; also variant=NAME seed=N args="--json …"
-make scenarios       run all of them; one table in the end
+make scenarios       run all of them; one table at the end
 make test            unit tests, and tests of machines with those inside them
 make catalogue       before a release: both, first variants again, slow tests, tests in an order drawn by seed=N
-make quick           lint, types and the unit tests of what differs from HEAD, or since=REVISION
+make quick           lint, types and the unit tests of the changes since HEAD, or since=REVISION
 make lint            lint and types
-make check           the same, unit tests and the lines they run: no machine needed
-make mutants         unit tests against wrong code; seed=N sample=N only=testbed/switch; takes mutmut
+make check           the same, unit tests and their line coverage: no machine needed
+make mutants         unit tests against wrong code; seed=N sample=N only=testbed/switch; needs mutmut
 make fuzz            property tests with ten times the examples
-make workflows       lint what GitHub and GitLab read; this takes npm, too
+make workflows       lint the workflows of GitHub and GitLab; also needs npm
 make bench           measure build, start and run; prints JSON
-make fidelity        measure what papers published; brings its table in docs/fidelity.md up to date
-make examples        bring what commands print in the documentation, and pages made of code, up to date
-make docs            the documentation as a site, build/site, with a page for each scenario; no dead link
-make release         wheel, image, container, checksums and notes of this version; uploads nothing
-make lock            bring requirements.lock up to pyproject.toml
-make setup           install what is missing; the others do so themselves
+make fidelity        measure published results; updates the table in docs/fidelity.md
+make examples        update command output in the documentation, and pages made from code
+make docs            build the documentation site, build/site, with a page for each scenario; fails for a dead link
+make release         build wheel, image, container, checksums and notes of this version; no upload
+make lock            update requirements.lock from pyproject.toml
+make setup           install missing packages; the other targets do so themselves
 
-Scenarios, a line each in docs/catalogue.md:
+Scenarios; docs/catalogue.md has a line for each:
 endef
 
 help:
@@ -38,7 +38,7 @@ setup:
 
 parts := .venv/bin/python tests/parts.py
 
-# Labs on this very kernel need root, and nothing of a micro-VM. What builds the image is needed by nobody who has one.
+# Labs on this kernel need root, and no part of a micro-VM. The image's build tools are needed only without an image.
 local := $(findstring --machine local,$(args))$(findstring --machine=local,$(args))
 ready:
 	@./setup.sh $(if $(local),local,image)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes this checkout ready: the Debian packages that are missing, and .venv with testbed in it. `setup.sh image` adds what
-# building the image takes, where there is no image yet. `setup.sh local` is for labs on this very kernel: it adds the
-# packages of the image, and lets .venv see them. It is quick when nothing is missing, and begins anew where it was
-# interrupted. Exit status 3: something is missing, and the message says what.
+# Prepares this checkout: installs missing Debian packages, and .venv with testbed in it. `setup.sh image` adds the
+# build tools of the image, if there is no image yet. `setup.sh local` is for labs on this kernel: it adds the packages
+# of the image, and makes them visible in .venv. It is quick when nothing is missing, and restarts the step at which it
+# was interrupted. Exit status 3: something is missing, and the message names it.
 set -eu
 cd "$(dirname "$0")"
 
@@ -11,7 +11,7 @@ fail() { say "$@"; exit 3; }
 quietly() { output=$("$@" 2>&1 </dev/null) || { printf '%s\n' "$output" | tail -n 20 >&2; return 1; }; }
 need() { command -v "$1" >/dev/null || missing="$missing $2"; }
 
-# The first Python that is new enough; nothing where there is none.
+# Prints the first Python that is new enough; nothing if there is none.
 find_python() {
     for candidate in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -21,7 +21,7 @@ find_python() {
     done
 }
 
-# The Debian package without which no virtual environment can be made.
+# Prints the missing Debian package that a virtual environment needs.
 venv_package() {
     python=$(find_python)
     if [ -n "$python" ]; then
@@ -34,7 +34,7 @@ venv_package() {
     fi
 }
 
-# Whether all that building the image takes is here. Python, which knows whether an image is, takes its time.
+# Succeeds if all build tools of the image are here. Only Python can check for the image itself, and its start is slow.
 image_tools_are_here() {
     for tool in mmdebstrap mkfs.erofs newuidmap; do
         command -v "$tool" >/dev/null || { [ "$tool" = newuidmap ] && [ "$(id -u)" = 0 ]; } || return 1
@@ -42,7 +42,7 @@ image_tools_are_here() {
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ]
 }
 
-# The Debian packages that building the image takes and that are missing; none where the image has been built or imported.
+# Prints the missing Debian packages for building the image; none if the image has been built or imported.
 image_packages() {
     image_tools_are_here && return
     python=$(find_python)
@@ -53,7 +53,7 @@ image_packages() {
     fi
 }
 
-# The Debian packages of the image that are missing here.
+# Prints the Debian packages of the image that are missing here.
 lab_packages() {
     wanted=$(sed '/^#/d; /^$/d' testbed/machine/guest/packages.txt)
     here=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^installed //p') || :
@@ -62,7 +62,7 @@ lab_packages() {
     done
 }
 
-# Debian's modules, such as pyverbs, are for Debian's Python.
+# Debian's modules, such as pyverbs, work only with Debian's Python.
 show_system_packages() {
     sed -i 's/^\(include-system-site-packages\) = false/\1 = true/' .venv/pyvenv.cfg
     .venv/bin/python -c 'import pyverbs' 2>/dev/null ||
@@ -80,7 +80,7 @@ install_packages() {
     fi
     say "installing the Debian packages$1"
     quietly $as_root env DEBIAN_FRONTEND=noninteractive sh -c "
-        apt-get update -q # may fail for a mirror that is not needed here
+        apt-get update -q # may fail for an unneeded mirror
         dpkg --configure -a # in case it was killed in the middle
         $install -qy -o DPkg::Lock::Timeout=120" || fail "see above; mend it and try again, or run: $install"
 }
@@ -97,10 +97,10 @@ install_python() {
     quietly $pip --no-build-isolation --no-deps --editable . || fail "pip could not install testbed; see above"
 }
 
-# What .venv was made by and where: neither may change under it.
+# The Python and the directory of .venv: if either changes, .venv is made again.
 place() { echo "$(.venv/bin/python -V 2>/dev/null) in $(pwd -P)"; }
 
-exec 9<. && flock 9 # two set-ups at once take turns; the lock lives as long as its holder and what it started
+exec 9<. && flock 9 # concurrent set-ups take turns; the lock lives as long as its holder and its child processes
 stamp=.venv/set-up  # written last
 inputs=$(cat requirements.lock pyproject.toml | sha256sum)
 made=$(cat "$stamp" 2>/dev/null || :)

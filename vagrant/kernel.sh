@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs as root in a Debian VM: installs the kernel of backports, in which rdma_rxe works in network namespaces, and what
-# a checkout needs to set itself up. The kernel runs after the next boot.
+# Runs as root in a Debian VM: installs the kernel of backports, in which rdma_rxe works in network namespaces, and the
+# packages that a checkout needs for its set-up. The kernel runs after the next boot.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 . /etc/os-release

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs testbed as whoever the container is run as. What is made anew is in /tmp, the container's snapshot among it.
+# Runs testbed as the user of the container. New files are in /tmp, also a copy of the container's snapshot.
 set -eu
 if ! [ -e /tmp/testbed/snapshots ]; then
     mkdir -p /tmp/testbed

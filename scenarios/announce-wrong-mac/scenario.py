@@ -16,22 +16,22 @@ class Settings(Parameters):
 class AnnounceWrongMac(Scenario[Settings]):
     """A plugin announces a restarted pod's address with a MAC that is not its NIC's, and the switch believes it.
 
-    An announcement is there to correct what the switch has for an address. A plugin that announces all addresses of the
-    pod on each interface that it adds says of the first NIC's address that it is at the second NIC: the last
-    announcement counts, and in a flat network the switch hears both. Packets for the first NIC then arrive at the
-    second, whose RDMA device has no such queue pair. Or the plugin announces, and its next step gives the interface
-    another MAC (podMACPrefix, which makes it of the address): the switch has the MAC of the VF, which nobody has any
-    more, in place of the one that the address had before and has again. To announce nothing would have been right.
+    An announcement corrects the switch's entry for an address. But a plugin may announce all addresses of the pod on
+    each interface that it adds: then it announces the first NIC's address with the second NIC's MAC. The last
+    announcement counts, and in a flat network the switch receives both. Packets for the first NIC then arrive at the
+    second, and its RDMA device has no such queue pair. Or the plugin announces, and its next step changes the
+    interface's MAC (podMACPrefix derives it from the address). The switch then has the VF's old MAC, which no interface
+    has any more, instead of the earlier and now again correct MAC. To announce nothing would have been right.
 
-    At the first start nothing is wrong: most switches take no new entry from an announcement, but ask. The restarted
-    pod is silent: it has VFs, for which the kernel announces nothing, and knows its gateway, so that it sends no ARP
-    request, which would correct the switch. NICs answer ARP for their own addresses only (arp_ignore), so that this is
-    not the failure of `two-rails-one-subnet`.
+    At the first start nothing is wrong: most switches do not create an entry from an announcement, but send a request.
+    The restarted pod is silent: the kernel announces nothing for its VFs. It knows its gateway, so it does not send the
+    ARP request that would correct the switch. NICs answer ARP for their own addresses only (arp_ignore), so that this
+    is not the failure of `two-rails-one-subnet`.
 
     On real gear: after a restart the switch's ARP table has one MAC for two addresses of a pod, or one that no
     interface has (`ip -br link` in the pod). One `arping -U` from the pod's NIC ends the outage.
 
-    The fix: announce the addresses of the interface only, behind the last step that changes its MAC.
+    The fix: announce only the addresses of the interface, after the last step that changes its MAC.
     """
 
     tags = ("arp", "cni", "kubernetes")

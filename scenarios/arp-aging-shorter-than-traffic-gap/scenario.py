@@ -22,19 +22,19 @@ class ArpAgingShorterThanTrafficGap(Scenario[Settings]):
 
     Somebody set the ARP ageing to 240 s, below the 300 s of MAC addresses: the textbook's remedy against the flooding
     of unknown unicast. A training job computes, or writes a checkpoint, for ten minutes. RoCE sends no ARP and keeps no
-    entries alive, so the switch must resolve both hosts when the job goes on. A CPU that is busy (a routing protocol
-    that converges, telemetry, a storm) takes half a second for what takes a millisecond otherwise; a queue pair with a
-    timeout of 14 and three retries gives up after 0.27 s. While traffic flows nobody notices the busy CPU. Started
-    again the job dies once more, of the entry for the way back, which nobody has asked for yet; then it works.
+    entries alive, so the switch must resolve both hosts when the job goes on. A busy CPU (a converging routing
+    protocol, telemetry, a storm) needs half a second instead of a millisecond; a queue pair with a timeout of 14 and
+    three retries gives up after 0.27 s. While traffic flows, nobody notices the busy CPU. A restarted job dies once
+    more, because nobody has yet requested the entry for the way back; then it works.
 
-    The lab's switch keeps the packets that wait for the answer, as Linux does. Many switches drop them, which costs a
-    retransmission even when the CPU is idle.
+    The lab's switch keeps the packets that wait for the answer, as Linux does. Many switches drop them, and this costs
+    a retransmission even when the CPU is idle.
 
     On real gear: failures at the first collective after a pause, never in the middle of one. The switch's entry is
     younger than the failure (`show ip arp` has the age), or glean drops are counted; `show processes cpu` is high.
 
-    The fixes: have the switch ask for entries before they age. Or an ageing longer than any gap of the traffic, with
-    MAC addresses that live longer still. Or retries that outlast a resolution (NCCL's timeout of 20 does, for a while).
+    The fixes: have the switch refresh entries before they age. Or set an ARP ageing longer than any gap of the traffic,
+    and a still longer MAC ageing. Or retries that outlast a resolution (NCCL's timeout of 20 does, for a while).
     """
 
     tags = ("arp", "switch", "training")

@@ -15,20 +15,21 @@ class Settings(Parameters):
 class ArpCpuLimit(Scenario[Settings]):
     """A restart storm meets the ARP limit of the switch's CPU.
 
-    Control-plane policing lets so many ARP packets a second pass to the switch's CPU and silently drops the rest. 600
-    is SONiC's default; a hardened configuration, or one made for an office floor, has 20. After a restart 64 pods of a
-    rack ask for their gateway in the same moment. Linux asks again after a second, and once more, for all pods in the
-    same moment again. With 20 a second a third of them gets through each time, and the last ones give up. A queue pair
-    waits for a second at most, so its connection fails although the gateway works.
+    Control-plane policing passes a limited number of ARP packets per second to the switch's CPU and silently drops the
+    rest. SONiC's default is 600; a hardened configuration, or one for an office floor, has 20. After a restart 64 pods
+    of a rack ask for their gateway in the same moment. Linux asks again after a second, and once more, for all pods in
+    the same moment again. With 20 a second a third of them gets through each time, and the last ones give up. A queue
+    pair waits for a second at most, so its connection fails although the gateway works.
 
-    The pods are macvlan children with an address and a MAC of their own, 16 on each of four nodes, in their node's
-    namespace. They do no RDMA: the nodes do, which connect to the client one after the other from the start on.
+    The pods are macvlan children with their own address and MAC, 16 on each of four nodes, in their node's namespace.
+    They do no RDMA. The nodes do: they connect to the client one after the other, from the start on.
 
     On real gear: the drops of control-plane policing in the class with ARP (`show policy-map interface control-plane`
     on NX-OS) grew at the time of the start, and only then. `ip neigh` on the nodes has the gateway FAILED; modify to
-    RTR fails with ETIMEDOUT. It works an hour later, when somebody looks.
+    RTR fails with ETIMEDOUT. An hour later, when somebody checks, it works.
 
-    The fixes: a limit for what is attached (SONiC's default is enough here), or starts that are spread over time.
+    The fixes: a limit that fits the attached pods (SONiC's default is enough here), or starts that are spread over
+    time.
     """
 
     tags = ("arp", "kubernetes", "switch")

@@ -9,19 +9,20 @@ class Settings(Parameters):
 class ArpFluxTwoRails(Scenario[Settings]):
     """One of a host's two NICs answers ARP for the address of the other.
 
-    To Linux an address belongs to the host: with arp_ignore 0, the default, each NIC that hears a request answers it
+    In Linux an address belongs to the host: with arp_ignore 0, the default, each NIC that receives a request answers it
     with its own MAC. Two rails in one subnet are in one VLAN, so the switch gets two answers for each address, and
     keeps the last one. TCP works all the same, as the host accepts the packet at either NIC. RoCE does not: a packet
-    for rail 2 that arrives at rail 1 finds no queue pair there. It works at first, for the host's own request names the
-    right MAC; it breaks at the switch's next broadcast. Which answer is the last one is a race in the field, so only
-    some hosts are hit. Here it is rail 1's, by the order in which a bridge floods its ports. NCCL and RCCL have the
-    case in their trackers (NVIDIA/nccl#1269, ROCm/rccl#1303).
+    for rail 2 that arrives at rail 1 finds no queue pair there. It works at first, because the host's own request has
+    the right MAC; it breaks at the switch's next broadcast. In the field a race decides which answer is the last one,
+    so only some hosts are affected. Here the last answer is rail 1's, by the order in which a bridge floods its ports.
+    NCCL and RCCL have the case in their trackers (NVIDIA/nccl#1269, ROCm/rccl#1303).
 
     On real gear: `show ip arp` has the same MAC for both addresses of a host; `arping -I` from a neighbour prints two
     MACs for one address; the NIC that gets the packets counts them and RDMA does not.
 
-    The fixes: arp_ignore 1 (answer only for the address of the NIC that was asked) with arp_announce 2 (ask only with
-    that address); arp_announce alone, as some guides have it, does not change the answers. Or a subnet for each rail.
+    The fixes: arp_ignore 1 (answer only for the address of the receiving NIC) with arp_announce 2 (send requests only
+    with that NIC's address). arp_announce alone, as in some guides, does not change the answers. Or a subnet for each
+    rail.
     """
 
     tags = ("arp", "host", "switch")

@@ -22,21 +22,22 @@ class Settings(Parameters):
 class ArpTableOverflow(Scenario[Settings]):
     """There are more addresses behind a switch than its ARP table holds.
 
-    Sixteen addresses in one VLAN, four nodes with three pods each: every node that is added fills the table, until it
-    refuses an entry. Whoever has an entry works, whoever comes later cannot be reached, and who that is changes with
-    every restart. The client needs an entry as well, for the answers, so a table for 16 is one too small. Tables are
-    smaller than data sheets say where a feature shares them: host routes, IPv6, an ASIC profile that favours MACs.
+    Sixteen addresses in one VLAN, four nodes with three pods each: each additional node fills the table, until it
+    refuses an entry. Addresses with an entry work, later ones cannot be reached, and after every restart these are
+    different ones. The client needs an entry as well, for the answers, so a table for 16 is too small by one. Tables
+    are smaller than in the data sheet if other features share them: host routes, IPv6, an ASIC profile that favours
+    MACs.
 
     Each address is tried with TCP, each node's own with an RDMA connection as well. Pods are further addresses of their
     node's interface here, as behind ipvlan: a switch sees no difference.
 
     On real gear: one log line ("neighbor table overflow" on Linux); SONiC's `crm show resources all` has ipv4_neighbor
-    used and available. The missing ones are not in `show ip arp`, or are in it and not in the hardware. New pods fail,
-    old ones work.
+    used and available. The missing entries are not in `show ip arp`, or they are in it but not in the hardware. New
+    pods fail, old ones work.
 
-    The fixes: a table that holds all, here found by trying; or fewer addresses in it (a route for each node's pods
-    instead of an entry for each pod). A switch that evicts the oldest entry instead of refusing the new one keeps all
-    reachable, at the price of a resolution by its CPU each time.
+    The fixes: a table that holds all entries, here found by trials; or fewer addresses in it (a route for each node's
+    pods instead of an entry for each pod). If the switch evicts the oldest entry instead of refusing the new one, all
+    addresses stay reachable, but each eviction costs a resolution by its CPU.
     """
 
     tags = ("arp", "kubernetes", "switch")

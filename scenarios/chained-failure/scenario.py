@@ -20,23 +20,23 @@ class Settings(Parameters):
 
 
 class ChainedFailure(Scenario[Settings]):
-    """The third plugin of a chain fails, nobody takes back what the first two made, and the pool runs out.
+    """The third plugin of a chain fails, nobody undoes the first two, and the pool runs out.
 
-    macvlan has made the interface with an address from host-local, rxe its RDMA device, then the third plugin fails,
-    for its daemon does not answer. A plugin takes back nothing of others, and libcni stops at the first error. CNI
-    leaves it to the runtime: DEL for the whole list has to follow a failed ADD. A runtime that drops the sandbox
-    instead (a hook that dies, a crash in between, a home-grown caller) leaves address, interface and RDMA device, and
-    each new try takes others. When the daemon is back no pod starts, though none runs.
+    macvlan has made the interface with an address from host-local, rxe has made its RDMA device. Then the third plugin
+    fails, because its daemon does not answer. A plugin undoes nothing of other plugins, and libcni stops at the first
+    error. In CNI the runtime is responsible: DEL for the whole list has to follow a failed ADD. If a runtime drops the
+    sandbox instead (a failed hook, a crash in between, a home-made caller), address, interface and RDMA device stay,
+    and each new attempt takes others. When the daemon is back no pod can start, although none runs.
 
-    GC is no way out with today's plugins: libcni deletes what is in its cache, and a failed ADD never came there; the
-    plugins themselves are asked from CNI 1.1.0 on only, and Debian's speak 1.0.0.
+    GC does not help with today's plugins: libcni deletes the attachments in its cache, and a failed ADD is not in it.
+    libcni calls the plugins' own GC only from CNI 1.1.0 on, and Debian's plugins support 1.0.0.
 
-    On real gear: the pod's events change from the third plugin's error to "no IP addresses available in range set".
-    `ls /var/lib/cni/networks/<network>` has more files than the node has pods, with container IDs that `crictl pods`
-    does not know; `ip netns` and `rdma link` show sandboxes of nobody.
+    On real gear: the pod's events change from the third plugin's error to "no IP addresses available in range set". `ls
+    /var/lib/cni/networks/<network>` has more files than the node has pods, with container IDs that are not in `crictl
+    pods`; `ip netns` and `rdma link` show orphaned sandboxes.
 
-    The fix: the runtime calls DEL after every failed ADD, as containerd, CRI-O and Multus do, and does so again until
-    it works. By hand: delete the files whose container is gone.
+    The fix: the runtime calls DEL after every failed ADD, as containerd, CRI-O and Multus do, and repeats it until it
+    succeeds. By hand: delete the files of containers that are gone.
     """
 
     tags = ("cni", "kubernetes")

@@ -26,14 +26,14 @@ class Settings(Parameters):
 
 
 class CniSmoke(Scenario[Settings]):
-    """Pods with two networks, made by real CNI plugins, speak RDMA and leave nothing.
+    """Pods with two networks, made by real CNI plugins, use RDMA and leave nothing.
 
     Each pod has eth0 on a bridge of its node for metadata, routed between the nodes, and net1 on a macvlan child of the
     node's NIC for RDMA across subnets. host-local gives the addresses, and rxe, the last plugin of the chain, the RDMA
     device. The conflists are in node1/ and node2/, as they would be in a node's /etc/cni/net.d.
 
-    The faults are two that users meet: a range of addresses that is used up, and conflists in a version of CNI that the
-    installed plugins do not speak. A pod that is refused leaves nothing either.
+    The two faults are common: an exhausted address range, and conflists in a CNI version that the installed plugins do
+    not support. A refused pod also leaves nothing.
     """
 
     tags = ("cni", "kubernetes")

@@ -17,20 +17,20 @@ class Settings(Parameters):
 
 
 class CnpInLossyClass(Scenario[Settings]):
-    """CNPs wait behind bulk traffic on the way back, so senders hear of a queue that was: DCQCN swings, the link idles.
+    """CNPs wait behind bulk traffic on the way back and reach senders too late: DCQCN oscillates, the link idles.
 
-    The receiver sends a CNP at the first mark. Its port takes the CNPs' DSCP for the class of everything else, so they
-    queue behind a backup that goes the same way, for 55 ms here: eleven of the intervals in which one CNP may be sent.
-    Until then the queue grows, sometimes up to a pause; when it is empty CNPs still come, rates are cut for congestion
-    that is over, and a third of the link stays idle. Where CNPs do not come at all, because an access list or a policer
-    takes them, DCQCN is off in effect, and PFC stops the senders again and again.
+    The receiver sends a CNP at the first mark. Its port maps the CNPs' DSCP to the default class, so they queue behind
+    a backup on the same path, for 55 ms here: eleven of the minimum intervals between two CNPs. Until then the queue
+    grows, sometimes up to a pause. When it is empty, CNPs still arrive, rates are cut for congestion that is over, and
+    a third of the link stays idle. If an access list or a policer drops all CNPs, DCQCN is effectively off, and PFC
+    stops the senders again and again.
 
     On real gear: `rp_cnp_handled` at the senders far below `np_cnp_sent` of the receivers, or rates that swing while
     both are the same; `rx_prio3_pause` though DCQCN is on everywhere; DSCP 48 in the wrong queue (`show queue
-    counters`, `show qos map dscp_to_tc`); the NIC's `cnp_dscp` and `cnp_802p_prio`, which have to be what the switches
-    expect. The lab's CNPs have DSCP 48.
+    counters`, `show qos map dscp_to_tc`); the NIC's `cnp_dscp` and `cnp_802p_prio`, which have to match the switches.
+    The lab's CNPs have DSCP 48.
 
-    The fix: CNPs in a class of their own that is served first, on every hop of the way back.
+    The fix: CNPs in a separate class that is served first, on every hop of the way back.
     """
 
     tags = ("fabric", "congestion", "lossless")

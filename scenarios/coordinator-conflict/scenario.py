@@ -25,20 +25,20 @@ class Settings(Parameters):
 
 
 class CoordinatorConflict(Scenario[Settings]):
-    """A pod gets an address that somebody has, and whether that is found depends on how it is asked for.
+    """A pod gets an address that is in use, and the method of the probe decides whether that is detected.
 
-    Nobody took the storage's address out of the pool. A pod gets it, on a VF, and announces it: the switch sends the
-    storage's packets to the pod, and all that were connected to storage see RETRY_EXC_ERR.
+    Nobody excluded the storage's address from the pool. A pod gets it, on a VF, and announces it: the switch sends the
+    storage's packets to the pod, and all clients of the storage get RETRY_EXC_ERR.
 
-    The fix: the CNI plugin asks before it announces (Spiderpool's enableIPConflictDetection), refuses the pod, and
+    The fix: the CNI plugin probes before it announces (Spiderpool's enableIPConflictDetection) and refuses the pod, and
     kubelet's next attempt gets the next address. That needs a pool with `policy: round-robin`, as here: `lowest-free`
-    gives the address that the refused pod gave back, so each attempt is refused. Spiderpool asks once and waits for
-    100 ms. An owner that answers after 150 ms is missed, and one whose probe the network lost; and so are two pods that
-    start at the same moment, because a probe is no answer: two nodes whose IPAM gave one address twice (whereabouts
-    #110). RFC 5227 asks three times at random intervals, and takes another one's probe for a conflict. Who asks makes
-    each pod wait whose address is free: 0.1 s, or 4 to 7 s.
+    assigns the address that the refused pod released, so each attempt is refused. Spiderpool probes once and waits for
+    100 ms. It misses an owner that answers after 150 ms, and an owner if the network loses the probe. It also misses
+    two pods that start at the same moment, because a probe is not an answer: IPAM gave one address to two nodes
+    (whereabouts #110). RFC 5227 probes three times at random intervals, and treats the probe of another host as a
+    conflict. A probe also delays each pod with a free address: 0.1 s, or 4 to 7 s.
 
-    On real gear: kubelet's event says `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
+    On real gear: kubelet's event is `pod's interface … with an conflicting ip … is located at` and the owner's MAC.
     Without detection the switch logs a duplicate address, or a MAC that moves; `arping -D` from another host of the
     subnet has two answers.
     """

@@ -16,20 +16,21 @@ class Settings(Parameters):
 
 
 class CoordinatorGateway(Scenario[Settings]):
-    """A CNI plugin asks for the pod's gateway: without it the job starts too early, in the wrong order others suffer.
+    """A CNI plugin probes the pod's gateway: without it the job starts too early, in the wrong order others suffer.
 
-    The CPU of the switch is away for 20 s and answers no ARP. A pod that starts meanwhile is up at once, and its job's
-    first queue pair dies of ETIMEDOUT in the transition to RTR. With gateway detection (Spiderpool's
+    The switch's CPU is down for 20 s and answers no ARP. A pod that starts meanwhile is up at once, and its job's first
+    queue pair fails with ETIMEDOUT in the transition to RTR. With gateway detection (Spiderpool's
     enableGatewayDetection) ADD fails with a clear message, and kubelet tries again until the gateway answers.
 
-    The question has a price: the gateway learns the pod's address from it. If the address is somebody else's, and the
-    plugin asks for the gateway first and for a conflict then, the pod is refused, and yet the switch has its MAC in the
-    entry of the owner. The owner's connections die, and nothing is left of the pod that did it (Spiderpool #4475).
+    The probe has a side effect: the gateway learns the pod's address from it. Suppose the address belongs to another
+    host, and the plugin probes the gateway first and the conflict second. Then the pod is refused, but the switch has
+    its MAC in the owner's entry. The owner's connections die, and no trace of the refused pod is left (Spiderpool
+    #4475).
 
-    On real gear: kubelet's event says `gateway … is unreachable`. For the wrong order: `show ip arp` has a MAC that no
-    port knows any more, from the second in which a pod was refused.
+    On real gear: kubelet's event is `gateway … is unreachable`. For the wrong order: `show ip arp` has a MAC that is on
+    no port any more, from the second in which a pod was refused.
 
-    The fixes: gateway detection, as the last step, after the conflict is ruled out.
+    The fixes: gateway detection as the last step, after conflict detection.
     """
 
     tags = ("arp", "cni", "kubernetes")

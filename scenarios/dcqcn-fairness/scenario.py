@@ -26,21 +26,21 @@ class Settings(Parameters):
 
 
 class DcqcnFairness(Scenario[Settings]):
-    """Four flows share a port: with congestion control they find their rates, without it the port lives by pauses.
+    """Four flows share a port: with congestion control they find their rates, without it only pauses stop them.
 
     The switch marks packets with CE as its queue grows (Kmin, Kmax, Pmax). The receiver's NIC answers with CNPs, at
-    most one of a queue pair in 50 us; the sender's NIC cuts the queue pair's rate and raises it again step by step
-    (DCQCN, SIGCOMM 2015). In the end each has its share, the queue is short, and pauses are rare. Without it nothing
-    slows the senders down but PFC: the queue is as long as the buffer allows, and the pauses hit whatever else the
-    sender has in that class. TIMELY reads round trips in the place of marks: the queue is short, too, but nothing in it
-    makes shares equal ("ECN or Delay", CoNEXT 2016).
+    most one per queue pair in 50 us; the sender's NIC cuts the queue pair's rate and raises it again step by step
+    (DCQCN, SIGCOMM 2015). In the end each flow has its share, the queue is short, and pauses are rare. Without DCQCN
+    only PFC slows the senders: the queue is as long as the buffer allows, and the pauses hit all other traffic of the
+    sender in that class. TIMELY measures round trips instead of marks: the queue is also short, but TIMELY does not
+    make shares equal ("ECN or Delay", CoNEXT 2016).
 
     On real gear: `np_cnp_sent` and `np_ecn_marked_roce_packets` at the receiver, `rp_cnp_handled` at the senders,
     `rx_prio3_pause` there; queue watermarks on the switch. Bytes are as published, times are 100 times longer and rates
-    as much lower (the law is in docs/lossless.md); thresholds are lower, as soft-RoCE has 65 packets of a queue pair
-    under way at most.
+    100 times lower (docs/lossless.md has the law). Thresholds are lower, because soft-RoCE has at most 65 packets of a
+    queue pair in flight.
 
-    The fix: ECN on the switches for the class, NP and RP on the NICs for its priority, CNPs in a class of their own.
+    The fix: ECN on the switches for the class, NP and RP on the NICs for its priority, CNPs in a separate class.
     """
 
     tags = ("fabric", "congestion", "lossless")

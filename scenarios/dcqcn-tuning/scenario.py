@@ -22,21 +22,21 @@ class Settings(Parameters):
 
 
 class DcqcnTuning(Scenario[Settings]):
-    """DCQCN is on and its numbers are wrong: marks come after the pauses, or rates fall and do not come back.
+    """DCQCN is on with wrong values: marks come after the pauses, or rates fall and do not recover.
 
-    Thresholds: ECN has to speak before PFC does. With Kmin above what PFC lets into the queue nothing is ever marked,
-    and the port lives by pause frames as if there were no DCQCN (DCQCN, SIGCOMM 2015, section 4, has the sums). With a
-    threshold at the first packet that waits, each burst is congestion: rates are cut again and again, and half of the
-    port is idle. Timers: a rate that rises every 1500 us in steps of 1 Mbit/s is cut once at the start and does not
-    find back in seconds. With a CNP every 1000 us at most instead of 50, the first cut comes too late and too rarely,
-    and PFC does the work although all is marked (`--set cnp_us=1000 --variant published`). `testbed matrix dcqcn-tuning
+    Thresholds: ECN has to act before PFC. If Kmin is above the queue that PFC allows, no packet is ever marked, and
+    only pause frames stop senders, as without DCQCN (DCQCN, SIGCOMM 2015, section 4, has the calculation). With a
+    threshold at the first waiting packet, each burst counts as congestion: rates are cut again and again, and half of
+    the port is idle. Timers: a rate that rises every 1500 us in steps of 1 Mbit/s is cut once at the start and does not
+    recover in seconds. With at most one CNP in 1000 us instead of 50, cuts come too late and too rarely, and PFC stops
+    the senders although all packets are marked (`--set cnp_us=1000 --variant published`). `testbed matrix dcqcn-tuning
     --variant published --over kmin=0,2200,20000,100000` compares others.
 
     On real gear: Kmin too high: `rx_prio3_pause` at NICs, no ECN-marked packets in `show queue counters`, the queue's
-    watermark at its limit. Too low or too slow: `rp_cnp_handled` rises and so does nothing else, the port is not full,
-    no pause. CNPs too rare: `np_ecn_marked_roce_packets` far above `np_cnp_sent`, and pauses. Bytes are as in the
-    buffer of the lab's switch, times 100 times longer and rates as much lower (docs/lossless.md); the right values of
-    a fabric depend on its rates and buffers, so take the shape from here and no number.
+    watermark at its limit. Too low or too slow: only `rp_cnp_handled` rises, the port is not full, no pause. CNPs too
+    rare: `np_ecn_marked_roce_packets` far above `np_cnp_sent`, and pauses. Bytes are as in the buffer of the lab's
+    switch, times 100 times longer and rates 100 times lower (docs/lossless.md). The right values of a fabric depend on
+    its rates and buffers, so use the pattern from here and not the numbers.
 
     The fixes: Kmin below the pause threshold with all ports busy, and above a few packets per flow; Kmax far above it
     with a low Pmax; the NIC vendor's timers, changed on all hosts or none.

@@ -14,16 +14,16 @@ class Settings(Parameters):
 
 
 class DscpIsMismatched(Scenario[Settings]):
-    """One port of a switch has another DSCP map: what comes in there is lossy, the rest of the class is not.
+    """One port of a switch has another DSCP map: packets that arrive there are lossy, the rest of the class is not.
 
-    The first sender marks its packets as all others do, and its NIC would stop if it were told to. Its port takes
-    DSCP 26 for priority 0: nobody tells it to stop, its packets wait in the lossy queue and are dropped there. The
+    The first sender marks its packets as all others do, and its NIC honours pause frames. But its port maps DSCP 26 to
+    priority 0: the port sends no pause frames, and the packets wait in the lossy queue and are dropped there. The
     others lose nothing.
 
     On real gear: one host, one rack or one vendor's switches have `out_of_sequence` and retries while their neighbours
-    are well; drops in a queue in which no RoCE should be (`show queue counters`); no pause frame at that NIC.
+    are healthy; drops in a queue that should have no RoCE (`show queue counters`); no pause frame at that NIC.
 
-    The fix: one DSCP map everywhere (`show qos map dscp_to_tc`), compared by a tool and not by eye.
+    The fix: one DSCP map everywhere (`show qos map dscp_to_tc`), checked by a tool and not by eye.
     """
 
     tags = ("fabric", "congestion", "lossless")

@@ -8,19 +8,19 @@ class Settings(Parameters):
 
 
 class DuplicateIpScenario(Scenario[Settings]):
-    """Two hosts have one IP address, and the switch believes the one that spoke last.
+    """Two hosts have one IP address, and the switch accepts the last announcement.
 
-    A node comes up with the address of another one: a template with a static address, a lease that was given twice. It
-    announces itself, and the switch's ARP entry moves to it. Every connection of that address is cut: packets arrive at
-    a host that has the address and no such queue pair, and soft-RoCE drops them silently.
+    A node comes up with the address of another one: a template with a static address, a lease that was given twice. The
+    node announces itself, and the switch's ARP entry moves to it. Every connection of that address breaks: packets
+    arrive at a host with the address but without the queue pair, and soft-RoCE drops them silently.
 
     On real gear: the switch logs a duplicate address ("duplicate IP address … sent from", "moved from … to"). The
-    entry's MAC changes back and forth as both hosts speak. Clients see RETRY_EXC_ERR, while ping works always or now
-    and then, as both owners answer it.
+    entry's MAC changes back and forth while both hosts send. Clients get RETRY_EXC_ERR, while ping works always or
+    sometimes, because both owners answer it.
 
-    The fixes: hosts ask whether an address is taken before they use it (address conflict detection, RFC 5227). Or the
-    switch accepts no change of MAC that nobody confirmed (Huawei's entry-check fixed-mac, DHCP snooping with dynamic
-    ARP inspection); then the address cannot move for good reasons either.
+    The fixes: hosts probe an address before they use it (address conflict detection, RFC 5227). Or the switch accepts
+    no unconfirmed change of MAC (Huawei's entry-check fixed-mac, DHCP snooping with dynamic ARP inspection); then
+    legitimate moves of the address fail too.
     """
 
     tags = ("arp", "host", "switch")

@@ -11,23 +11,24 @@ class Settings(Parameters):
 
 
 class DuplicateMacScenario(Scenario[Settings]):
-    """Two hosts have one MAC address, and the switch sends to the one that spoke last.
+    """Two hosts have one MAC address, and the switch sends to the last sender.
 
     A virtual machine was cloned, and its MAC is derived from the machine-id; or an administrator gave one MAC to two
     virtual functions; or a CNI plugin has a MAC in its configuration. The addresses differ, and ARP is right for both.
-    A switch has one port for a MAC, that of the last frame. So whoever speaks draws the other's traffic to its own
-    port, where the kernel drops it, as it is for another address. Each of the two works alone. If both speak all the
-    time, frames are lost by turns, and RDMA, which goes back to the lost packet each time, is slow before it dies. The
-    two cannot speak with each other at all: the MAC of the answer is behind the port that the answer came from.
+    A switch has one port for a MAC, the port of the last frame. So each host that sends attracts the other's traffic to
+    its own port, where the kernel drops it because of the other address. Each of the two works alone. If both send all
+    the time, they lose frames in turns. RDMA goes back to the lost packet each time, so it is slow before it dies. The
+    two hosts cannot communicate with each other at all: for the switch, the destination MAC of an answer is on the port
+    on which the answer arrives.
 
     On real gear: the switch logs MAC flapping ("MAC … is flapping between port … and port …"), or a move guard shuts a
     port down. `show mac address-table` has another port each time; `show ip arp` has one MAC for two addresses. One of
     two nodes has RETRY_EXC_ERR, and both are healthy when tested alone.
 
-    The fix: unique MACs. A machine-id of its own for each clone, no constant MAC in a conflist.
+    The fix: unique MACs. A separate machine-id for each clone, no constant MAC in a conflist.
 
-    soft-RoCE adds a failure of its own: a queue pair whose next hop has the host's own MAC is looped back inside the
-    host, and nothing is on the wire. It takes a static neighbour entry to get there; here ARP fails before.
+    soft-RoCE adds another failure: if a queue pair's next hop has the host's own MAC, its packets are looped back
+    inside the host, and none is on the wire. That happens only with a static neighbour entry; here ARP fails before.
     """
 
     tags = ("fdb", "host", "switch")

@@ -30,21 +30,21 @@ class Settings(Parameters):
 class EcmpCollisionAllreduce(Scenario[Settings]):
     """Two flows of a ring share an uplink, and all ranks of the allreduce wait for it.
 
-    A ring allreduce of the gradients has one flow from each rank to the next one. Each is as fast as a NIC, and a rank
-    passes on only what it has received: the whole ring goes at the pace of its slowest hop. Where ECMP hashes two flows
-    to one uplink the step takes twice as long, on all ranks. So flows that met nobody are slow, too: the other leaf has
-    an uplink for each flow, and both are half idle. With F flows over F uplinks at random all have one of their own
-    with a probability of F! / F^F: 50 % for two, 9 % for four, 0.2 % for eight.
+    A ring allreduce of the gradients has one flow from each rank to the next one. Each flow is as fast as a NIC, and a
+    rank passes on only data that it has received: the slowest hop sets the speed of the whole ring. If ECMP hashes two
+    flows to one uplink, the step takes twice as long on all ranks. So flows without a collision are slow, too: the
+    other leaf has an uplink for each flow, and both are half idle. With F flows at random over F uplinks, the
+    probability that each has its own uplink is F! / F^F: 50 % for two, 9 % for four, 0.2 % for eight.
 
-    The step takes as many times as long as the fullest uplink has flows. This run compares with that.
+    The step time is multiplied by the number of flows on the fullest uplink. This run compares with that.
 
-    On real gear: nccl-tests' busbw is half, or a third, of what it was, and another one after a restart; of one leaf
-    `show interface counters rate` has a full and an idle uplink, other leaves have all of them half full. No rank is
-    the slow one: each spends its time in the same allreduce. Rates are scaled: 10 Mbit/s stand for 400 Gbit/s.
+    On real gear: nccl-tests' busbw is half, or a third, of the earlier value, and changes after a restart. On one leaf
+    `show interface counters rate` shows a full and an idle uplink; on other leaves all are half full. No single rank is
+    slow: each spends its time in the same allreduce. Rates are scaled: 10 Mbit/s stand for 400 Gbit/s.
 
     The fixes: several queue pairs between two ranks (NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS=1):
-    eight make two flows into sixteen, which is nearly even. Or flow labels, that is UDP source ports, that are chosen.
-    Or ranks in an order in which one hop leaves a leaf: see rail-vs-scattered.
+    eight make two flows into sixteen, which is nearly even. Or chosen flow labels, that is UDP source ports. Or ranks
+    in an order in which one hop leaves a leaf: see rail-vs-scattered.
     """
 
     tags = ("fabric", "congestion", "training")

@@ -24,16 +24,16 @@ class EcmpCollision(Scenario[Settings]):
     """Two elephant flows collide on one uplink of a fabric that has room for both.
 
     A job has few flows, and each is large: a queue pair to each neighbour of a ring. ECMP hashes addresses and ports.
-    With as many flows as uplinks, more often than not one uplink gets two, each at half its rate, and another none. No
-    port reports an error, nothing is dropped: the job is slow, until it is started again with other queue pair numbers.
+    With as many flows as uplinks, usually one uplink gets two flows, each at half its rate, and another uplink gets
+    none. No port reports an error or a drop: the job is slow until a restart with other queue pair numbers.
 
     On real gear: `show interface counters rate` of the leaf's uplinks, one full and one idle; their queues and ECN
     marks; the NIC's UDP source ports, put into the switch's hash calculator (`show load-balance`, `bcmcmd`), name the
     uplink. Rates are scaled: 20 Mbit/s stand for 400 Gbit/s.
 
     The fixes: several queue pairs for each connection (NCCL_IB_QPS_PER_CONNECTION=8 and NCCL_IB_SPLIT_DATA_ON_QPS=1),
-    which makes a collision of all unlikely, not impossible. Or flow labels that are chosen. Or switches that balance by
-    load or by packet, which needs NICs that tolerate reordering.
+    so that a collision of all is unlikely, but not impossible. Or chosen flow labels. Or switches that balance by load
+    or by packet; this needs NICs that tolerate reordering.
     """
 
     tags = ("fabric", "congestion")

@@ -18,20 +18,19 @@ class Settings(Parameters):
 
 
 class EcnIsMissingAtOneHop(Scenario[Settings]):
-    """One port does not mark, the congested one: DCQCN hears of the congestion too late and from the wrong place.
+    """The congested port does not mark: DCQCN reacts too late, and to marks from the wrong place.
 
-    All NICs run DCQCN and all other ports mark. The queue that grows does not, so nothing but PFC stops it: the switch
-    pauses its uplink. That makes a queue at the hop before, which does mark, and it marks all who are in it: the
-    senders that cause the congestion, and a flow to an idle receiver that has no part in it. So the victim is slowed
-    down twice, by pauses and by CNPs of its own. At a hop without congestion the same fault changes nothing, which is
-    why it stays unnoticed until the traffic moves.
+    All NICs run DCQCN and all other ports mark. The growing queue does not mark, so only PFC stops it: the switch
+    pauses its uplink. That causes a queue at the previous hop, which marks all flows in it: those of the senders that
+    cause the congestion, and an unrelated flow to an idle receiver. So pauses and its own CNPs slow the victim twice.
+    At a hop without congestion the same fault has no effect, so it stays unnoticed until the traffic moves.
 
     On real gear: `rx_prio3_pause` at NICs and pause frames on an uplink although DCQCN is on;
     `np_ecn_marked_roce_packets` and `np_cnp_sent` rise at a receiver that is idle; no `ECN marked` packets in the queue
-    with the highest watermark (`show queue watermark`, `show queue counters`, `ecnconfig -l` on SONiC: the profile is
-    on the queue or it is not).
+    with the highest watermark (`show queue watermark`, `show queue counters`; `ecnconfig -l` on SONiC shows whether the
+    queue has the profile).
 
-    The fix: ECN on every hop of the class, compared by a tool: a port, line card or vendor that was left out.
+    The fix: ECN on every hop of the class, checked by a tool that finds a missing port, line card or vendor.
     """
 
     tags = ("fabric", "congestion", "lossless")

@@ -14,20 +14,20 @@ class Settings(Parameters):
 
 
 class ElasticRestart(Scenario[Settings]):
-    """A node dies, and the job starts again with the ranks that are left: what is lost.
+    """A node dies, and the job restarts with the remaining ranks: how much work is lost.
 
-    Three nodes train; one loses its power. The others end with RETRY_EXC_ERR, and the job is started again with two
-    ranks, without waiting for a repair. Each of them has a larger share of the data, so the result is not that of three
-    ranks to the bit, but near it.
+    Three nodes train; one loses its power. The others end with RETRY_EXC_ERR, and the job is restarted with two ranks,
+    without waiting for a repair. Each of them has a larger share of the data, so the result is near that of three
+    ranks, but not equal to the bit.
 
-    Without checkpoints the training begins at 0. More than steps is lost by the wait: ranks end after eight seconds,
-    while mpirun waits a quarter of an hour for its daemon on the dead node, as long as its kernel retransmits.
+    Without checkpoints the training begins at 0. The wait costs more than the steps: ranks end after eight seconds, but
+    mpirun waits a quarter of an hour for its daemon on the dead node, while its kernel retransmits.
 
-    On real gear: mpirun hangs though all ranks are gone, and `ss -tno` on its node shows a connection whose
-    retransmission timer grows. torchrun and Kubernetes' operators have timeouts of their own, of minutes too.
+    On real gear: mpirun hangs though all ranks are gone, and `ss -tno` on its node shows a connection with a growing
+    retransmission timer. torchrun and Kubernetes' operators have their own timeouts, also of minutes.
 
-    The fixes: checkpoints. With one every four steps up to four are lost, with one every step none that all ranks had
-    done. And fewer retransmissions on the launcher: with `tcp_retries2` 5 in the place of 15 mpirun ends after 24
+    The fixes: checkpoints. With one every four steps up to four are lost; with one every step, no step that all ranks
+    had finished. And fewer retransmissions on the launcher: with `tcp_retries2` 5 instead of 15 mpirun ends after 24
     seconds.
     """
 

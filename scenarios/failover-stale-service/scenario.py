@@ -23,22 +23,22 @@ class Settings(Parameters):
 class FailoverStaleService(Scenario[Settings]):
     """A worker fails over to another node, and its stable address leads to the dead one.
 
-    Workers in host network have the address of their node and a port there, so an operator gives each a stable one: a
-    service, which kube-proxy makes a DNAT rule on every node (KubeDL writes the worker's current port into it), or a
-    name without a service address (a headless service), which leads to the node itself. Peers meet the worker by TCP
-    under this address, exchange queue pairs, and then write to its NIC.
+    Workers in host network have the address of their node and a port there, so an operator gives each a stable address.
+    One kind is a service, which kube-proxy turns into a DNAT rule on every node (KubeDL writes the worker's current
+    port into it). The other is a name without a service address (a headless service), which resolves to the node
+    itself. Peers connect to the worker by TCP under this address, exchange queue pairs, and then write to its NIC.
 
     n1 dies, the worker starts again on n2, and the address still leads to n1. The peer's handshake gets no answer for
-    127 seconds: it never comes to RDMA. A headless name that is updated is not enough where ports are random: it has no
-    port, so the peer is refused at the old one.
+    127 seconds: it never starts RDMA. With random ports, an updated headless name is not enough: it has no port, so the
+    peer is refused at the old port.
 
     On real gear: `kubectl get endpointslices` lists the old node, or it is right and `nft list table ip kube-proxy` on
     the peer's node is not; `getent hosts` on the peer has the old address. The RDMA network has no error counter for
     this.
 
-    The fixes: the operator writes the new node and port into the service when the worker has started, and peers connect
-    anew. Connections that are open stay with the old node, because conntrack knows them: their programs must have
-    timeouts. With names, fixed ports.
+    The fixes: the operator writes the new node and port into the service after the worker has started, and peers
+    reconnect. Open connections stay with the old node, because conntrack has entries for them: their programs must have
+    timeouts. With names, use fixed ports.
     """
 
     tags = ("training", "recovery", "kubernetes")

@@ -9,20 +9,20 @@ class Settings(Parameters):
 
 
 class FdbAgesBeforeArp(Scenario[Settings]):
-    """The switch knows the server's MAC and no longer its port: packets are flooded, or dropped.
+    """The switch has the server's MAC but no longer its port: packets are flooded, or dropped.
 
-    An ARP entry lives for hours, a MAC entry for minutes. A server is silent for longer than MAC addresses live: an
-    idle training node, a storage target. Its ARP entry is still there, so packets are routed; its MAC has left the
-    table, so they are unknown unicast and go to every port. RDMA works, and all neighbours of the server get its
-    traffic. In a lossless class pause-frame deadlocks begin this way (Guo et al., SIGCOMM 2016), so some switches drop
-    such packets: then the server cannot be reached until it sends something.
+    An ARP entry lives for hours, a MAC entry for minutes. A server is silent for longer than the MAC ageing: an idle
+    training node, a storage target. Its ARP entry still exists, so packets are routed. Its MAC entry is gone, so they
+    are unknown unicast and go to every port. RDMA works, and all neighbours of the server get its traffic. In a
+    lossless class pause-frame deadlocks begin this way (Guo et al., SIGCOMM 2016), so some switches drop such packets:
+    then the server cannot be reached until it sends something.
 
     On real gear: `show mac address-table address` has nothing for the MAC in `show ip arp`. Traffic of one server
-    appears at all ports of its VLAN; or the port counts drops, and the server is unreachable until it pings somebody.
-    SONiC's tests call it unknown MAC (tests/arp/test_unknown_mac.py).
+    appears at all ports of its VLAN; or the port counts drops, and the server is unreachable until it sends a ping.
+    SONiC's tests call this case unknown MAC (tests/arp/test_unknown_mac.py).
 
-    The fix: MAC addresses that live longer than ARP entries (`mac address-table aging-time`); or a switch that asks for
-    its neighbours before their MAC entries go (SONiC's arp_update).
+    The fix: a MAC ageing longer than ARP's (`mac address-table aging-time`); or a switch that sends ARP requests to its
+    neighbours before their MAC entries age out (SONiC's arp_update).
     """
 
     tags = ("arp", "fdb", "switch")

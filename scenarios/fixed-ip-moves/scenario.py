@@ -11,19 +11,19 @@ class Settings(Parameters):
 
 
 class FixedIpMoves(Scenario[Settings]):
-    """A stateful pod keeps its address on another node, and the switch keeps its MAC of before.
+    """A stateful pod keeps its address on another node, and the switch keeps its old MAC.
 
-    Clients have the address of a storage pod in their configuration, so it is fixed: the IPAM gives a StatefulSet's pod
-    the address again that it had (Spiderpool, kube-ovn, Calico with annotations). The node is drained, the pod comes up
-    on another one within seconds, on another VF with another MAC, and is silent. For 25 minutes the switch sends to a
-    MAC that no port has.
+    Clients have the address of a storage pod in their configuration, so it is fixed: the IPAM assigns a StatefulSet's
+    pod its previous address again (Spiderpool, kube-ovn, Calico with annotations). The node is drained, the pod comes
+    up on another one within seconds, on another VF with another MAC, and is silent. For 25 minutes the switch sends to
+    a MAC that is on no port.
 
-    What helps others against reused addresses does not help here: a cool-down of the pool is no matter for an address
-    that is meant to come back. A Deployment's pod has another address, and its clients have to learn it by DNS.
+    The usual fix for reused addresses does not help here: a pool's cool-down has no effect on an address that must come
+    back. A Deployment's pod has another address, and its clients have to learn it by DNS.
 
     On real gear: `show ip arp` has the MAC of the VF on the drained node, older than the pod.
 
-    The fix: the pod is announced (coordinator, sriov-cni, arp_notify of macvlan), by more than one packet.
+    The fix: announce the pod (coordinator, sriov-cni, arp_notify of macvlan), by more than one packet.
     """
 
     tags = ("arp", "cni", "kubernetes")

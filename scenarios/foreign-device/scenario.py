@@ -16,25 +16,25 @@ class Settings(Parameters):
 
 
 class ForeignDevice(Scenario[Settings]):
-    """A pod takes the first RDMA device that it finds, which is another pod's, and dies when that pod ends.
+    """A pod uses the first RDMA device that it finds, another pod's, and fails when that pod ends.
 
-    In shared mode the kernel shows all RDMA devices of a node in every network namespace. What keeps a pod from the
-    others is files: a container has those of /dev/infiniband that the device plugin gave it, and libibverbs passes over
-    a device without its file. A privileged container, or one with the node's /dev mounted, has all of them. A program
-    that takes the first device, as many do without an option, may take a neighbour's. It works: the packets leave by
-    the neighbour's interface, with its MAC and its address, past the network policy and the limits of the own pod, and
-    counters of the neighbour count them. When the neighbour ends, its device goes, and the job with it.
+    In shared mode the kernel shows all RDMA devices of a node in every network namespace. Only files separate the pods:
+    a container has those files of /dev/infiniband that the device plugin gave it, and libibverbs skips a device without
+    its file. A privileged container, or one with the node's /dev mounted, has all of them. Many programs use the first
+    device by default, and this may be a neighbour's. It works: the packets leave by the neighbour's interface, with its
+    MAC and its address, and bypass the network policy and the limits of the program's own pod. The neighbour's counters
+    count them. When the neighbour ends, its device is removed, and the job fails.
 
-    Here a pod that is not privileged finds the files of its own devices only, as behind a device plugin.
+    Here an unprivileged pod has only the files of its own devices, as with a device plugin.
 
     On real gear: `rdma resource show qp` on the node has a process of one pod at the device of another; in the pod
-    `ibv_devices` lists more devices than the pod has interfaces for RDMA. NCCL without NCCL_IB_HCA says in its line
-    "NET/IB : Using" which ones it took. A virtual function does not end with its pod, but goes to the next one.
+    `ibv_devices` lists more devices than the pod has interfaces for RDMA. NCCL without NCCL_IB_HCA logs its devices in
+    the line "NET/IB : Using". A virtual function does not end with its pod, but goes to the next one.
 
-    The fixes: no privileged pods and no /dev of the node, but a device plugin, so that a pod has the files of its own
-    devices. Or exclusive mode (`rdma system set netns exclusive`, before there are pods) with the CNI plugin rdma-cni
-    (`rxe` here): the kernel shows a device in its own network namespace only, and opens it for no other, so that it
-    holds for privileged pods too. NCCL_IB_HCA names the device of the day.
+    The fixes: a device plugin instead of privileged pods or the node's /dev, so that a pod has only the files of its
+    own devices. Or exclusive mode (`rdma system set netns exclusive`, before there are pods) with the CNI plugin
+    rdma-cni (`rxe` here): the kernel shows and opens a device only in its own network namespace. This also holds for
+    privileged pods. NCCL_IB_HCA only names the device for the moment.
     """
 
     tags = ("cni", "kubernetes")

@@ -8,7 +8,7 @@ class Settings(Parameters):
 
 
 class GarpLost(Scenario[Settings]):
-    """An address moves to a standby, and the one gratuitous ARP that says so is lost.
+    """An address moves to a standby, and the only gratuitous ARP for it is lost.
 
     Failover of an address (keepalived, a storage target, a pod with a fixed address) depends on one broadcast frame
     that nobody acknowledges. It is lost when the port does not forward yet, when a storm fills the switch's ARP queue,

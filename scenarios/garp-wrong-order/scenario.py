@@ -11,21 +11,21 @@ class Settings(Parameters):
 class GarpWrongOrder(Scenario[Settings]):
     """The old owner's announcement of an address comes after the new owner's.
 
-    An address moves to a standby. It announces itself, and the switch has the new MAC. But something on the old owner
-    still announces the address: a daemon with a timer (keepalived's garp_master_refresh, a speaker of a load balancer),
-    an agent on a node that has lost its quorum unnoticed, a reply that waited in a queue. The switch believes the last
-    announcement. Then the old owner is silent at last, and the address is dead for as long as an ARP entry lives. The
-    same happens when a pod is announced before its interface gets its final MAC.
+    An address moves to a standby. The standby announces itself, and the switch has the new MAC. But something on the
+    old owner still announces the address: a daemon with a timer (keepalived's garp_master_refresh, a speaker of a load
+    balancer), an agent on a node that has lost its quorum unnoticed, a reply that waited in a queue. The switch accepts
+    the last announcement. When the old owner finally becomes silent, the address is unreachable until the ARP entry
+    ages out. The same happens when a pod is announced before its interface gets its final MAC.
 
     On real gear: the switch's log has two moves of the address within seconds, the second one back ("moved from … to …"
     and again). `show ip arp` has the old owner's MAC, younger than the failover. A capture in the VLAN shows both
     announcements in this order.
 
-    The fixes: silence the old owner first (fencing; a pod's address is given away when the pod is gone, not when it is
-    asked to go). Or the standby announces itself again, later than any old owner would (keepalived's second set after
-    garp_master_delay, 5 s). Or the switch asks the owner it knows before it believes another one (Huawei's entry-check
-    send-ack), which works once the standby is that owner: an old owner that speaks within the seconds of the first
-    question still wins.
+    The fixes: silence the old owner first (fencing; a pod's address is reused when the pod is gone, not when its
+    deletion is requested). Or the standby announces itself again, later than any announcement of an old owner
+    (keepalived's second set after garp_master_delay, 5 s). Or the switch probes the current owner before it accepts
+    another one (Huawei's entry-check send-ack). This works only after the standby has become the current owner: an old
+    owner that announces within the seconds of the first probe still wins.
     """
 
     tags = ("arp", "switch")

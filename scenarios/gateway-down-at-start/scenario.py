@@ -11,15 +11,15 @@ class Settings(Parameters):
 class GatewayDownAtStart(Scenario[Settings]):
     """A job starts while its gateway answers no ARP, and gives up at once.
 
-    A queue pair needs the gateway's MAC when it goes to RTR, and the kernel asks for it for a second. A switch whose
-    CPU is busy (a supervisor switchover, a warm reboot, a restart storm behind a low CoPP limit) does not answer in
-    that time. Its data plane forwards all along, so whoever has an entry notices nothing.
+    A queue pair needs the gateway's MAC when it goes to RTR, and the kernel sends ARP requests for one second. A switch
+    with a busy CPU (a supervisor switchover, a warm reboot, a restart storm behind a low CoPP limit) does not answer in
+    that time. Its data plane forwards all along, so hosts with an entry notice nothing.
 
     On real gear: modify to RTR fails with ETIMEDOUT, in NCCL "Call to ibv_modify_qp failed with error Connection timed
     out"; `ip neigh` on the host has the gateway FAILED or INCOMPLETE. Other hosts work.
 
-    The fixes: start when the gateway answers (an init container that pings it), or try again for longer than control
-    planes are away (SONiC's warm reboot allows 25 s without ARP).
+    The fixes: start when the gateway answers (an init container that pings it), or retry for longer than a control
+    plane is down (SONiC's warm reboot allows 25 s without ARP).
     """
 
     tags = ("arp", "kubernetes", "switch")

@@ -37,28 +37,28 @@ class Settings(Parameters):
 
 
 class GidIndex(Scenario[Settings]):
-    """Pods share a NIC's GID table, each has its own place in it, and a constant index is right for the first only.
+    """Pods share a NIC's GID table, each has its own index in it, and a constant index is right only for the first.
 
-    Where pods are macvlan children of a NIC and use its RDMA device (k8s-rdma-shared-dev-plugin), the NIC's GID table
-    has an entry for the NIC's address and one for each pod's, in the order in which they came. A pod that ends leaves a
-    hole. The job's template has the index of the pods it was tried with, in NCCL_IB_GID_INDEX. A later pod with that
-    index takes the GID of another pod: its packets have that pod's address, and the answers go there. Or the index is a
-    hole, and there is no GID. A hole cannot be read (EINVAL): a program that looks for its address and gives up at the
-    first error finds nothing behind it. And a pod on another NIC has no place in the table at all (wrong master).
+    If pods are macvlan children of a NIC and use its RDMA device (k8s-rdma-shared-dev-plugin), its GID table has
+    entries for the NIC's address and for each pod's, in the order of creation. A pod that ends leaves a hole. The job's
+    template has the index of the pods in its first test, in NCCL_IB_GID_INDEX. A later pod with that index uses the GID
+    of another pod: its packets have that pod's address, and the answers go there. Or the index is a hole, and there is
+    no GID. A hole cannot be read (EINVAL): if a program searches its address and stops at the first error, it finds no
+    entry after the hole. And a pod on another NIC has no entry in the table at all (wrong master).
 
     The table of the node's device is the kernel's, the same code as with hardware. Soft-RoCE carries no traffic with a
-    child's GID of that table, so the pods here have devices of their own, and decoy addresses put the entries of the
-    shared table into theirs, at the same places. Linux lets a pod use a GID that is not its own; MLNX_OFED refuses
-    (ENODEV).
+    child's GID of that table. So the pods here have their own devices, and decoy addresses put the entries of the
+    shared table into their tables, at the same indexes. Linux lets a pod use a GID that is not its own; MLNX_OFED
+    refuses (ENODEV).
 
     On real gear: `show_gids` in two pods shows other indices; NCCL ends with "Call to ibv_modify_qp failed with error
     No such device", "read failed in ncclIbRoceGetVersionNum" or "transport retry counter exceeded", in some ranks only
     (NVIDIA/nccl#718, #1573; multus-cni#1100). perftest prints a GID that is all zeros. A pod on the wrong NIC is not in
     `show_gids` (k8s-rdma-shared-dev-plugin#72).
 
-    The fixes: no constant; each process looks for the index of its address, as NCCL does without NCCL_IB_GID_INDEX
+    The fixes: no constant; each process looks up the index of its address, as NCCL does without NCCL_IB_GID_INDEX
     (NCCL_IB_ADDR_RANGE names the subnet) and rdma_cm always. Or a virtual function for each pod, with its own table.
-    For a pod on the wrong NIC: the `master` of its conflist is the NIC whose RDMA device it asks for.
+    For a pod on the wrong NIC: the `master` of its conflist must be the NIC with the RDMA device that the pod requests.
     """
 
     tags = ("cni", "kubernetes")

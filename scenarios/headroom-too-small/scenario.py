@@ -16,17 +16,17 @@ class Settings(Parameters):
 
 
 class HeadroomIsTooSmall(Scenario[Settings]):
-    """The lossless class drops: pause frames come too late for what is in the cable.
+    """The lossless class drops: pause frames come too late for the data on the cable.
 
-    When a switch tells its peer to stop, what is on its way still comes: what the cable holds while the frame goes
-    there and the last packet comes back (25 kB here: 2 ms each way at 50 Mbit/s), the frame that the peer is sending,
-    and the one that is before the pause frame. A headroom that was made for a short cable is full before that.
+    After a switch has paused its peer, more data still arrives: the data on the cable while the pause frame goes there
+    and the last packet comes back (25 kB here: 2 ms each way at 50 Mbit/s), the frame that the peer is sending, and the
+    frame before the pause frame. A headroom for a short cable is too small for that.
 
     On real gear: drops in a lossless class (`show interfaces counters`: RX_DRP; SAI's PG drop counters), the headroom's
     watermark at its limit (`show headroom-pool watermark`), `out_of_sequence` at the receiver; more of it on long
     cables, at high rates and large MTUs. Soft-RoCE answers with go-back-N.
 
-    The fix: headroom of twice the cable's delay times the rate, two frames, and what the peer needs to react
+    The fix: headroom of twice the cable's delay times the rate, two frames, and the peer's reaction time
     (`pg_profile_lookup.ini` by speed and cable length on SONiC).
     """
 

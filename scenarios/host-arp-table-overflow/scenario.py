@@ -13,13 +13,13 @@ class Settings(Parameters):
 
 
 class HostArpTableOverflow(Scenario[Settings]):
-    """The neighbour table of the hosts' kernel is full: old connections work, new ones are not made.
+    """The neighbour table of the hosts' kernel is full: old connections work, new ones fail.
 
-    A trainer and four workers are in one VLAN. The trainer works with the first one when the table is full. That
-    connection goes on, for its entries are there. For the others the kernel has no room: the queue pair cannot be set
-    up (ETIMEDOUT), though cables, switches and addresses are right. The table is one for all network namespaces of a
-    kernel: the pods of a node fill it together, and a pod fails because of its neighbours. In large flat networks the
-    default, 1024 entries, is too small.
+    A trainer and four workers are in one VLAN. The trainer is connected to the first worker when the table becomes
+    full. That connection continues, because its entries exist. For the others the kernel has no room: the queue pair
+    cannot be set up (ETIMEDOUT), although cables, switches and addresses are right. All network namespaces of a kernel
+    share one table: the pods of a node fill it together, and a pod fails because of its neighbours. In large flat
+    networks the default, 1024 entries, is too small.
 
     On real gear: `neighbour: arp_cache: neighbor table overflow!` in the kernel's log, `table_fulls` of `lnstat -f
     arp_cache` grows, `connect` fails with ENOBUFS or "No route to host", NCCL with "Call to ibv_modify_qp failed with

@@ -24,17 +24,17 @@ class Settings(Parameters):
 class HostNetworkPortClash(Scenario[Settings]):
     """Two jobs have workers on one node in host network, and both want its port 29500.
 
-    A job's first worker keeps a store (c10d's TCPStore), by which the agents of torchrun and then the ranks meet. Its
-    port is 29500 in every example. Pods in a pod network have it each for themselves. In host network, as RDMA jobs
-    often are, the port is the node's: when the scheduler puts the workers of a second job beside those of the first,
-    its store cannot listen, and the job ends with EADDRINUSE. The job that came first goes on.
+    A job's first worker has a store (c10d's TCPStore) for the rendezvous of torchrun's agents and then of the ranks.
+    Its port is 29500 in every example. In a pod network each pod has its own port 29500. In host network, which RDMA
+    jobs often use, the port is the node's: if the scheduler puts the workers of a second job beside those of the first,
+    the second store cannot listen, and its job ends with EADDRINUSE. The first job continues.
 
     On real gear: the second job's first worker restarts for ever (CrashLoopBackOff), its log has "The server socket has
     failed to listen on any local network address … Address already in use"; on other nodes the same job runs.
 
-    The fixes: random ports, which the operator gives to all workers of a job (KubeDL: and it writes them into the
-    service of each worker); workers in a pod network with an RDMA device of their own; or a port that the scheduler
-    knows (`hostPort`), so that the second job waits for another node.
+    The fixes: random ports, which the operator assigns to all workers of a job (KubeDL also writes them into the
+    service of each worker); workers in a pod network with their own RDMA device; or a port declared to the scheduler
+    (`hostPort`), so that the second job waits for another node.
     """
 
     tags = ("training", "kubernetes", "start")

@@ -18,32 +18,33 @@ class Settings(Parameters):
 
 
 class IncastParameterServer(Scenario[Settings]):
-    """All workers send their gradients to a parameter server at once, and its port drops what its buffer cannot hold.
+    """All workers send their gradients to a parameter server at once, and its port drops data beyond its buffer.
 
     Each of N workers has G bytes for the server, and gets as many back: the server's link carries N G each way, in a
-    burst that N links fill and one drains. In a lossy class the port drops, queue pairs send all behind the gap again
-    (go-back-N), into the same full buffer, and the step takes a multiple, or a worker dies of its retries.
+    burst that N links fill and one drains. In a lossy class the port drops, and queue pairs resend everything after the
+    gap (go-back-N), into the same full buffer. The step takes several times as long, or a worker uses up its retries
+    and fails.
 
-    Two things are wrong, and each fix is for one. A lossless class ends the losses; the server's link is the
-    bottleneck all the same. A ring (reduce-scatter, then allgather) gives each rank the same 2 (n-1)/n G, over
-    n ranks, and no port has two senders: nothing to lose even in a lossy class, and of the time one n-th.
+    There are two problems, and each fix solves one. A lossless class ends the losses, but the server's link remains the
+    bottleneck. In a ring (reduce-scatter, then allgather) each of n ranks sends the same 2 (n-1)/n G, and no port has
+    two senders: no loss even in a lossy class, in one n-th of the time.
 
         step = 2 N G / rate              with a server
         step = 2 (n - 1) / n G / rate    with a ring
 
     This run compares with both; here N = 4 workers and the server are the n = 5 ranks.
 
-    ECN with DCQCN ends the pauses, too, which would reach whatever else the workers send in that class. It costs time
-    here: a CNP cuts a rate at once, timers raise it step by step, and the gather is over before the rates are right.
-    What lasts longer gains from it (dcqcn-fairness). The way back, from one sender, meets no congestion.
+    ECN with DCQCN also ends the pauses, which would affect the workers' other traffic in that class. It costs time
+    here: a CNP cuts a rate at once, timers raise it step by step, and the gather ends before the rates have settled.
+    Longer transfers gain from it (dcqcn-fairness). The way back, from one sender, has no congestion.
 
     On real gear: output discards of the server's port (lossless: its pause frames, `rx_prio3_pause` at the workers);
     `out_of_sequence` at the server, `packet_seq_err` at the workers; the server's link full and the workers' links one
-    quarter full. The same is a gather to rank 0, as of metrics or of a checkpoint. Rates are scaled: 10 Mbit/s stand
-    for 40 Gbit/s, at which the one emulated CPU is idle most of the time and the formula holds to 5 %.
+    quarter full. A gather to rank 0, for metrics or a checkpoint, looks the same. Rates are scaled: 10 Mbit/s stand for
+    40 Gbit/s. At this rate the one emulated CPU is idle most of the time and the formula holds to 5 %.
 
-    The fixes: an allreduce by a ring or a tree in the place of the server; the lossless class where a gather is needed,
-    with DCQCN (pfc-or-irn, dcqcn-fairness); several servers that share the parameters (BytePS, PS-Lite).
+    The fixes: an allreduce by a ring or a tree instead of the server; the lossless class if a gather is needed, with
+    DCQCN (pfc-or-irn, dcqcn-fairness); several servers that share the parameters (BytePS, PS-Lite).
     """
 
     tags = ("fabric", "congestion", "lossless", "training")

@@ -22,19 +22,20 @@ class Settings(Parameters):
 class Incast(Scenario[Settings]):
     """Many senders, one receiver, a shallow buffer: drops, then a storm of retries.
 
-    A shuffle, the reduction at a parameter server, a read from striped storage: what is asked for together comes
-    together. The port drains at its rate, the rest waits, and what finds the buffer full is dropped. A RoCE receiver
-    takes nothing out of order, so after one lost packet its queue pair sends all again that came after it (go-back-N),
-    into the same full buffer. The goodput collapses, and a sender whose retries are used up ends with RETRY_EXC_ERR.
+    A shuffle, the reduction at a parameter server, a read from striped storage: data that is requested together arrives
+    together. The port drains at its rate, the rest waits, and the port drops packets when the buffer is full. A RoCE
+    receiver takes nothing out of order, so after one lost packet the queue pair resends everything after it
+    (go-back-N), into the same full buffer. The goodput collapses, and a sender without retries left ends with
+    RETRY_EXC_ERR.
 
     On real gear: output discards and the buffer watermark of the receiver's port; `out_of_sequence` at the receiver,
-    `packet_seq_err` and `local_ack_timeout_err` at the senders. Where ECN and DCQCN work, marks come first and the
-    senders slow down. Soft-RoCE has no congestion control: the marks are counted here and change nothing, as with NICs
-    on which it is switched off. There is no PFC here. Rates are scaled: 50 Mbit/s stand for 400 Gbit/s.
+    `packet_seq_err` and `local_ack_timeout_err` at the senders. With working ECN and DCQCN, marks come first and the
+    senders slow down. Soft-RoCE has no congestion control: here marks are counted without effect, as with NICs on which
+    DCQCN is off. There is no PFC here. Rates are scaled: 50 Mbit/s stand for 400 Gbit/s.
 
     The fixes: a buffer, or a share of it, that holds a window of each sender (dynamic thresholds, alpha). Or fewer
-    senders at a time, by pacing or by credits as receiver-driven collectives and storage have them. Beyond this lab:
-    DCQCN with thresholds below the buffer, PFC as the last resort.
+    senders at a time, by pacing or by credits, as in receiver-driven collectives and storage. Beyond this lab: DCQCN
+    with thresholds below the buffer, PFC as the last resort.
     """
 
     tags = ("fabric", "congestion")

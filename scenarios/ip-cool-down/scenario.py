@@ -18,23 +18,23 @@ class Settings(Parameters):
 
 
 class IpCoolDown(Scenario[Settings]):
-    """A pod restarts again and again, and whether it is reached depends on how soon its address is given again.
+    """A pod restarts again and again, and it is reachable or not depending on how soon its address is reused.
 
     A worker that crashes comes back on the other node, on another VF of host-device, which announces nothing. The IPAM
-    has a pool of twelve addresses. With the lowest free one, as Spiderpool and whereabouts have it, the address is the
-    same each time, and the switch sends to the MAC before: nearly each restart is an outage until the entry ages out.
+    has a pool of twelve addresses. With lowest-free, as in Spiderpool and whereabouts, the address is the same each
+    time, and the switch sends to the previous MAC: nearly each restart is an outage until the entry ages out.
 
-    round-robin, as host-local has it, helps for as long as the pool lasts: twelve addresses, one in 150 s, so one comes
-    back after half an hour. That is longer than Cisco's 25 minutes and shorter than Arista's 4 hours. random is in
-    between. A cool-down that is longer than the gateway's ageing has no outage, if the pool has as many addresses as
-    pods start in that time; a shorter one helps with nothing.
+    round-robin, as in host-local, helps until the pool is used up: twelve addresses, one in 150 s, so each comes back
+    after half an hour. That is longer than Cisco's 25 minutes and shorter than Arista's 4 hours. random is in between.
+    A cool-down longer than the gateway's ageing has no outage, if the pool has as many addresses as pods start in that
+    time; a shorter one does not help.
 
     On real gear: `show ip arp` has an age from before the pod.
 
-    The fix: a pool with more addresses than pods start while an entry lives, and a policy that goes through them all.
+    The fix: a pool with more addresses than pods start during an entry's lifetime, and a policy that uses all of them.
 
-    Outages per 100 starts, scaled from the 16 of a run: one is 6 of the table. `--set restarts=100` makes a hundred.
-    The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h. Those of random are one draw.
+    Outages per 100 starts, scaled from the 16 of a run: one outage is 6 in the table. `--set restarts=100` runs a
+    hundred. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h. The values of random are one draw.
 
                      cisco-nxos   sonic   arista-eos
         lowest-free          88      88           94

@@ -14,22 +14,22 @@ class Settings(Parameters):
 
 
 class IpLeak(Scenario[Settings]):
-    """Pods end without DEL, their addresses stay with them, and no address is left for the next pod.
+    """Pods end without DEL, their addresses are not released, and no address is left for the next pod.
 
-    The runtime of node1 crashes with its pods, or the node is reset. Kubernetes forgets the pods, but no CNI plugin is
-    called for them: IPAM holds three addresses for nobody. The job's next pod stays in ContainerCreating, and kubelet
-    tries again for ever: "no address is free".
+    The runtime of node1 crashes with its pods, or the node is reset. Kubernetes deletes the pods, but no CNI plugin is
+    called for them: IPAM keeps three addresses without a pod. The job's next pod stays in ContainerCreating, and
+    kubelet retries for ever: "no address is free".
 
-    The fixes: a controller compares addresses with pods and takes those back that have been without a pod for a grace
-    (Spiderpool's IP GC, whereabouts' reconciler). Or the runtime calls GC for its networks, as CNI 1.1 has it.
+    The fixes: a controller compares addresses with pods, and releases addresses that have had no pod for a grace period
+    (Spiderpool's IP GC, whereabouts' reconciler). Or the runtime calls GC for its networks, as in CNI 1.1.
 
-    A controller that takes an address back too early makes a worse fault. A pod is deleted by force (`kubectl delete
-    --force`, or an operator in a hurry), and its container runs on for its termination period: it writes its
-    checkpoint. Without a grace the next pod gets the address, announces itself, and the answers to the checkpoint go
-    there: RETRY_EXC_ERR.
+    A controller that releases an address too early causes a worse fault. A pod is deleted by force (`kubectl delete
+    --force`, or an operator in a hurry), and its container continues for its termination period: it writes its
+    checkpoint. Without a grace period the next pod gets the address, announces itself, and the answers to the
+    checkpoint go there: RETRY_EXC_ERR.
 
-    On real gear: `kubectl get spiderippool` has no free address, and `kubectl get spiderendpoint` names pods that are
-    no more. Of two pods with one address the switch logs a MAC that moves.
+    On real gear: `kubectl get spiderippool` has no free address, and `kubectl get spiderendpoint` names pods that no
+    longer exist. If two pods have one address, the switch logs a MAC move.
     """
 
     tags = ("arp", "cni", "kubernetes")

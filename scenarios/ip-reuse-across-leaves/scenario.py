@@ -25,29 +25,29 @@ class Settings(Parameters):
 
 
 class IpReuseAcrossLeaves(Scenario[Settings]):
-    """An address is used again in another rack, and the old rack's leaf keeps the old MAC.
+    """An address is reused in another rack, and the old rack's leaf keeps the old MAC.
 
-    A pod in rack 1 is deleted, one in rack 2 gets its address and is silent. leaf1 has no reason to ask who has the
-    address, for 25 minutes or four hours, and sends to the dead pod's port. The effect depends on the fabric.
+    A pod in rack 1 is deleted, and a pod in rack 2 gets its address and is silent. For 25 minutes or four hours leaf1
+    has no reason to send an ARP request, and it sends to the dead pod's port. The effect depends on the fabric.
 
-    Routed: pods of all racks are in one subnet with one gateway address. Each leaf makes a host route of each
-    neighbour, which BGP announces (Cumulus Linux: redistribute neighbor; others: attached-host or ARP host routes).
+    Routed: pods of all racks are in one subnet with one gateway address. Each leaf makes a host route for each
+    neighbour, and BGP announces it (Cumulus Linux: redistribute neighbor; others: attached-host or ARP host routes).
     leaf1 still announces the dead pod, and a host route is more specific than a subnet: the whole fabric sends to rack
-    1, even from the rack of the new pod. A gratuitous ARP of the new pod does not help, since on most switches it
-    changes entries and makes none. When the pod asks for its gateway leaf2 learns it and announces it too. Now there
-    are two paths of equal cost, and each flow takes one: of eight connections of one host some work, some die.
+    1, even from the rack of the new pod. A gratuitous ARP of the new pod does not help, because on most switches it
+    changes entries but creates none. When the pod resolves its gateway, leaf2 learns the pod and announces it too. Now
+    there are two paths of equal cost, and each flow takes one: of eight connections of one host some work, some die.
 
-    Stretched: both racks are in one VLAN, and each leaf has an ARP table of its own. leaf2 never knew the address: it
-    asks, and has the new MAC. Hosts behind leaf2 reach the new pod, hosts behind leaf1 do not: half of a job fails.
+    Stretched: both racks are in one VLAN, and each leaf has its own ARP table. leaf2 never had the address: it sends a
+    request and gets the new MAC. Hosts behind leaf2 reach the new pod, hosts behind leaf1 do not: half of a job fails.
 
     On real gear: `show ip arp` for the address differs between the leaves; routed, `show ip route` for it has a /32 by
-    the wrong leaf, or by both. On the old leaf `show mac address-table` has the old MAC on a port of the rack, where
-    the counters of sent packets grow and nothing comes back.
+    the wrong leaf, or by both. On the old leaf `show mac address-table` has the old MAC on a port of the rack. The
+    counters of sent packets grow there, and nothing comes back.
 
     The fixes: in a stretched VLAN any one of these. The new owner announces itself, and the broadcast reaches every
-    leaf; the orchestrator clears the address on the leaf of a deleted pod; leaves ask for their neighbours (SONiC's
-    arp_update, every two minutes). A routed fabric needs two things: the old leaf has to forget the address, and the
-    new one has to hear a request from it (`arping -s ADDRESS GATEWAY`).
+    leaf; the orchestrator clears the address on the leaf of a deleted pod; leaves send requests to their neighbours
+    (SONiC's arp_update, every two minutes). A routed fabric needs two things: the old leaf has to delete the address,
+    and the new leaf has to receive a request from it (`arping -s ADDRESS GATEWAY`).
     """
 
     tags = ("arp", "kubernetes", "routing", "switch")

@@ -26,21 +26,21 @@ class IpReuse(Scenario[Settings]):
     """A pod gets the IP of a deleted one, and the switch keeps the old MAC.
 
     Pod A serves RDMA on node1. It is deleted, and pod B on node2 gets its address. The leaf's ARP entry lives for 25
-    minutes or four hours, whatever happens to the pod. As long as B does not speak ARP, the leaf sends every frame for
-    the address to A's MAC: the port where A was drops it, or the VLAN is flooded with it. The client sees
-    RETRY_EXC_ERR, or in NCCL "transport retry counter exceeded"; ping from the client fails as well.
+    minutes or four hours, whatever happens to the pod. As long as B sends no ARP, the leaf sends every frame for the
+    address to A's MAC: A's old port drops it, or the leaf floods it in the VLAN. The client gets RETRY_EXC_ERR, or in
+    NCCL "transport retry counter exceeded"; ping from the client fails as well.
 
     The pods get their interface and address from the CNI reference plugins (Debian's 1.1.1), their RDMA device from
-    ours. Whether B speaks ARP depends on the plugin. host-device, which hands out virtual functions, announces nothing.
+    ours. The plugin decides whether B sends ARP. host-device, which assigns virtual functions, announces nothing.
     macvlan sets arp_notify, and the kernel announces the address when the link comes up. bridge does so too, but the
-    announcement leaves the pod before the port of the bridge forwards, and is lost. After that B is silent when it has
-    a static gateway entry, as some CNIs install, or when the first packet has to come from the client, as in rdma_cm.
+    announcement leaves the pod before the bridge's port forwards, and is lost. After that B is silent if it has a
+    static gateway entry, as some CNIs install, or if the first packet has to come from the client, as in rdma_cm.
 
     On real gear: `show ip arp` for the address has the deleted pod's MAC, with an age from before pod B. `show mac
-    address-table address` has nothing for that MAC, or its node's port. `arping -U` from inside pod B ends it.
+    address-table address` has nothing for that MAC, or its node's port. `arping -U` from inside pod B ends the outage.
 
-    The fixes: B announces itself and the switch listens; the address rests until the entry is gone; B is ready only
-    when the switch knows it; or one waits.
+    The fixes: B announces itself and the switch accepts it; the address is not reused until the entry is gone; B is
+    ready only when the switch has its entry; or waiting.
     """
 
     tags = ("arp", "kubernetes", "switch")

@@ -12,8 +12,8 @@ class KernelAndAsicDisagree(Scenario[Settings]):
     """The switch shows the right MAC for the server and forwards to another one.
 
     The tables of the control plane and of the ASIC differ: an update was lost on the way, a hardware table was full, or
-    the daemon between them restarted badly. The packets carry another MAC than the switch shows, and the server's NIC
-    drops them. SONiC tests this case (tests/arp/test_arp_update.py, kernel_asic_mac_mismatch).
+    the daemon between them restarted badly. The packets have a different MAC than the switch shows, and the server's
+    NIC drops them. SONiC tests this case (tests/arp/test_arp_update.py, kernel_asic_mac_mismatch).
 
     On real gear: `show arp` is right; the hardware's own view is not (`show platform ... next-hop`, `bcmcmd l3`,
     ASIC_DB on SONiC); a mirror of the server's port shows frames with a wrong destination MAC.

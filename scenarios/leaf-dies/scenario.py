@@ -29,23 +29,23 @@ class Settings(Parameters):
 
 
 class LeafDies(Scenario[Settings]):
-    """A leaf dies while a job trains, and it depends on what is above the two links of a node whether the job lives.
+    """A leaf dies while a job trains, and the device above a node's two links decides whether the job survives.
 
-    Each node has a link to two leaves, which are no pair for LACP. One of them loses its power. With one rail, queue
-    pairs have no other way: the retries are used up, and the job ends. With an active-backup bond the frames have
-    another way after 0.1 s, but soft-RoCE's queue pairs do not: what they send before that is dropped on the host, and
-    at the failover Linux makes the GIDs of the bond anew, which the queue pairs refer to. They end with WR_FLUSH_ERR,
-    sooner than without a bond. A bridge above the bond hides both: a step waits for a retransmission at most, and the
-    job goes on.
+    Each node has a link to two leaves, which are no pair for LACP. One of them loses power. With one rail, queue pairs
+    have no other path: the retries are used up, and the job ends. With an active-backup bond the frames have another
+    path after 0.1 s, but soft-RoCE's queue pairs do not survive: the host drops the packets that they send before that,
+    and at the failover Linux recreates the bond's GIDs, to which the queue pairs refer. They end with WR_FLUSH_ERR,
+    sooner than without a bond. A bridge above the bond hides both: a step waits for one retransmission at most, and the
+    job continues.
 
     On real gear: all ports of the leaf are down in the telemetry of its neighbours, half the nodes' NICs lose their
     carrier at once, and each job with a rank there ends within seconds. A NIC with RoCE LAG (bond of both ports in its
-    firmware) has one RDMA device whose queue pairs live on, as with the bridge here. A second rail does not help a job
-    that runs: UCX shares its messages out to both, moves no queue pair to the other device, and ends (NCCL as well).
-    The job that is started again on the rail that is left works.
+    firmware) has one RDMA device, and its queue pairs survive, as with the bridge here. A second rail does not help a
+    running job: UCX distributes its messages over both, moves no queue pair to the other device, and ends (NCCL as
+    well). A job that is restarted on the remaining rail works.
 
     The fixes: RoCE LAG with two leaves that are a pair (MLAG, EVPN multihoming), on soft-RoCE a bridge above the bond;
-    retries that last longer than the failover; checkpoints, and a restart on the other rail.
+    retries longer than the failover; checkpoints, and a restart on the other rail.
     """
 
     tags = ("training", "link", "cni")

@@ -30,21 +30,21 @@ class Settings(Parameters):
 class LinkFlapDuringAllreduce(Scenario[Settings]):
     """A link flaps while a job trains: one slow step, or the end of the job.
 
-    An optic renegotiates, or somebody cleans a connector, while ranks add up their gradients. Nobody reads an error at
-    first: the NICs send again each time their ACK timeout is over, as often as they may, and all ranks wait in the
-    same Allreduce. If the link is back for the last retransmission, at retries * timeout, the step was slow and the
-    result is right to the bit. If it is not, the sender waits one timeout more and ends with RETRY_EXC_ERR, which ends
-    the job: also when the link has long been up again. With UCX's timeout, 1.07 s, and 3 retries the last
-    retransmission goes out after 3.2 s, the job ends after 4.3 s.
+    An optic renegotiates, or somebody cleans a connector, while ranks add up their gradients. At first there is no
+    error: the NICs retransmit after each ACK timeout until their retries are used up, and all ranks wait in the same
+    Allreduce. If the link is back before the last retransmission, at retries * timeout, the step is slow and the result
+    is right to the bit. If not, the sender waits one timeout more and ends with RETRY_EXC_ERR. This ends the job, even
+    if the link has long been up again. With UCX's timeout, 1.07 s, and 3 retries the last retransmission goes out after
+    3.2 s, the job ends after 4.3 s.
 
     On real gear: the port flaps in the switch's log (`%ETHPORT-5-IF_DOWN`), both ends count it (`ethtool -S`:
     link_down_events_phy), `local_ack_timeout_err` grows on the NICs of the peers; the training log has one step that
     takes seconds, or "transport retry counter exceeded". The rank that ends first is a peer of the one with the bad
     link.
 
-    The fixes: more retries, or a longer timeout, so that retries * timeout is longer than the flaps that the optics
-    make (UCX_RC_TIMEOUT and UCX_RC_RETRY_COUNT, for NCCL NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT); checkpoints for longer
-    ones. `testbed matrix link-flap-during-allreduce --over down=2,3,4,5,6,7` shows where it ends, for any `--set
+    The fixes: more retries, or a longer timeout, so that retries * timeout is longer than the flaps of the optics
+    (UCX_RC_TIMEOUT and UCX_RC_RETRY_COUNT, for NCCL NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT); checkpoints for longer
+    flaps. `testbed matrix link-flap-during-allreduce --over down=2,3,4,5,6,7` shows the limit, for any `--set
     retries=…` and `--set timeout=…`.
     """
 

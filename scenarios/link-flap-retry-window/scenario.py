@@ -12,15 +12,15 @@ class Settings(Parameters):
 class LinkFlapRetryWindow(Scenario[Settings]):
     """A link flaps for less, or for more, than the retry window of a connection.
 
-    A dying optic or a port that renegotiates takes the link away for a moment. A queue pair sends again when its
-    timeout is over, and gives up after retry_cnt times: its window is (retry_cnt + 1) timeouts on soft-RoCE and many
-    NICs. With timeout 14 and 3 retries it is 0.27 s; with NCCL's default, timeout 20 and 7 retries, half a minute.
+    A dying optic or a port that renegotiates interrupts the link for a moment. A queue pair retransmits after its
+    timeout, and gives up after retry_cnt times: its window is (retry_cnt + 1) timeouts on soft-RoCE and many NICs. With
+    timeout 14 and 3 retries it is 0.27 s; with NCCL's default, timeout 20 and 7 retries, half a minute.
 
     On real gear: link flap counters at both ends; `local_ack_timeout_err` grows on the NIC; with
     `req_transport_retries_exceeded` the job ends with RETRY_EXC_ERR.
 
-    The fix: a window that is longer than the outages to survive (NCCL_IB_TIMEOUT, UCX_RC_TIMEOUT and their retry
-    counts), and a restart of the job after longer ones.
+    The fix: a window longer than the outages to survive (NCCL_IB_TIMEOUT, UCX_RC_TIMEOUT and their retry counts), and a
+    restart of the job after longer ones.
     """
 
     tags = ("link",)

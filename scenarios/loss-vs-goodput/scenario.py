@@ -24,21 +24,21 @@ class Settings(Parameters):
 
 
 class LossVersusGoodput(Scenario[Settings]):
-    """One packet of 256 is lost, and go-back-N pays for each with all that is under way: a fifth of the goodput.
+    """One packet of 256 is lost, and for each go-back-N resends all packets in flight: a fifth of the goodput is lost.
 
-    The receiver takes nothing out of order. When it misses a packet it asks for all from there on, and the W packets
-    that are under way by then were sent for nothing: goodput is 1 / (1 + p W) of the rate, with a probability of loss
-    p. That is 80 % with 65 packets, which is soft-RoCE's window in a VLAN, and 66 % with 129, its window behind a
-    router; a larger bandwidth-delay product loses more, at the same p.
+    The receiver takes nothing out of order. When it misses a packet, it requests all packets from there on, and the W
+    packets in flight are wasted: goodput is 1 / (1 + p W) of the rate, with a loss probability p. That is 80 % with 65
+    packets, soft-RoCE's window in a VLAN, and 66 % with 129, its window behind a router. A larger bandwidth-delay
+    product loses more at the same p.
 
-    Guo et al. (SIGCOMM 2016, section 4.1) dropped each 256th packet in a switch: NICs of that time began each message
-    of 4 MB again from its first packet (go-back-0), which never gets through: a livelock, goodput 0, the link full.
-    Soft-RoCE is go-back-N, so there is no livelock here, and losses are at random. Its rest: a lost packet that is lost
-    again, or the next one before an acknowledgement, waits for the timeout, which the formula leaves out.
+    Guo et al. (SIGCOMM 2016, section 4.1) dropped each 256th packet in a switch. NICs of that time restarted each
+    message of 4 MB from its first packet (go-back-0), so no message was ever complete: a livelock, goodput 0, the link
+    full. Soft-RoCE is go-back-N, so there is no livelock here, and losses are random. The formula leaves out one case:
+    if a packet is lost twice, or the next one is lost before an acknowledgement, the queue pair waits for the timeout.
 
-    A packet that overtakes others is as bad or worse: the receiver misses those that it overtook, asks for them, and
-    gets them twice. So load balancing by packet needs NICs that take packets out of order. Goodput, with 65 packets
-    under way; `testbed matrix loss-vs-goodput --over one_of=1000,100,33,20 --over disorder=lost,early`:
+    Reordering is as bad or worse: if a packet overtakes others, the receiver misses these, requests them, and gets them
+    twice. So load balancing by packet needs NICs that accept packets out of order. Goodput, with 65 packets in flight;
+    `testbed matrix loss-vs-goodput --over one_of=1000,100,33,20 --over disorder=lost,early`:
 
                        0.1 %    1 %    3 %    5 %
         lost            92 %   59 %   30 %   13 %
@@ -49,10 +49,11 @@ class LossVersusGoodput(Scenario[Settings]):
     one-lost-packet-allreduce.
 
     On real gear: `out_of_sequence` at the receiver, `packet_seq_err` and sometimes `local_ack_timeout_err` at the
-    sender, whose port is busy while the application's rate is low; FCS errors or `symbol_error` at the port where the
-    packets die, from a dirty fibre for example. NICs with selective repeat lose only p.
+    sender. The sender's port is busy while the application's rate is low; FCS errors or `symbol_error` at the port
+    where the packets die, from a dirty fibre for example. NICs with selective repeat lose only p.
 
-    The fixes: find the link and clean it; one of 2000 costs 3 %. NICs with selective repeat. Less under way.
+    The fixes: find the link and clean it; one lost packet of 2000 costs 3 %. NICs with selective repeat. Fewer packets
+    in flight.
     """
 
     tags = ("fabric",)

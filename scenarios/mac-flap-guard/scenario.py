@@ -19,21 +19,21 @@ class MacFlapGuard(Scenario[Settings]):
     """A MAC flaps, and the switch's guard disables its owner's port.
 
     A virtual machine was cloned with its MAC, two SmartNICs were provisioned with the same one, or a cable makes a
-    loop. Both hosts send, and with each frame the MAC moves to the other port. A switch that counts moves shuts all
-    ports but one of a MAC that moves too often. SONiC's guard (sonic-swss, orchagent/macmoveguard.cpp) leaves the first
-    port by name up, so the owner of the MAC may be the one that is cut off, for action_interval. Without the guard,
-    SONiC's default, the port that spoke last has the MAC, and what is sent to a server that does not speak itself goes
-    to its twin.
+    loop. Both hosts send, and with each frame the MAC moves to the other port. A switch with a guard counts moves, and
+    if a MAC moves too often it shuts all of the MAC's ports but one. SONiC's guard (sonic-swss,
+    orchagent/macmoveguard.cpp) keeps the first port by name up, so it may cut off the MAC's owner, for action_interval.
+    Without the guard, SONiC's default, the last port that sent has the MAC, and packets for a silent server go to its
+    twin.
 
     The guard has the values of SONiC's own test: 100 moves in 10 s, ports disabled for 60 s (defaults: 1000 in 5 s, 600
-    s; `profile: sonic-mac-move-guard`). Every 30 s it looks for ports to enable.
+    s; `profile: sonic-mac-move-guard`). Every 30 s it checks for ports to enable.
 
     On real gear: `show mac` has the MAC at one port, then at the other; SONiC logs "MAC_MOVE_GUARD: port …
     administratively disabled (bad MAC … pinned to …)", others log a MAC flap and an err-disabled port. The server's NIC
-    has no link, queue pairs with it die of RETRY_EXC_ERR, and nobody touched it.
+    has no link, queue pairs with it end with RETRY_EXC_ERR, and nobody touched it.
 
-    The fixes: unique MAC addresses (a clone gets its own); unplug the twin, then the port comes back by itself. Which
-    port stays up is luck: rename the ports, and it is the other one.
+    The fixes: unique MAC addresses (a clone gets its own); unplug the twin, then the port comes back by itself. Chance
+    decides which port stays up: rename the ports, and it is the other one.
     """
 
     tags = ("fdb", "switch")

@@ -14,16 +14,16 @@ class MacMove(Scenario[Settings]):
 
     The machine's NIC is a virtual function, and that of its new node gets the same MAC and address. ARP stays right.
     The MAC table is wrong: it has the old node's port until the machine sends something or the MAC ages out, 5 or 30
-    minutes later. A machine that serves RDMA sends nothing until somebody reaches it, and nobody does. Hypervisors
-    announce a machine that has moved by RARP (QEMU's announce-self), but only on NICs that they emulate. With a
-    passed-through virtual function the guest has to do it, and does not know of its move. A cable that is moved does
-    not show this: the old port goes down, and the switch forgets what was there.
+    minutes later. An RDMA server sends nothing until a packet reaches it, and none does. Hypervisors announce a moved
+    machine by RARP (QEMU's announce-self), but only on NICs that they emulate. With a passed-through virtual function
+    the guest has to announce itself, but it does not notice its move. A moved cable does not show this failure: the old
+    port goes down, and the switch deletes the port's MACs.
 
     On real gear: `show mac address-table address` has the old port; `show ip arp` is right; the old node's port sends
     frames that no interface there takes. RETRY_EXC_ERR on clients, until a ping from inside the machine.
 
-    The fixes: the machine announces itself after the move (a gratuitous ARP from inside it, RARP by who moves it); or
-    wait until the MAC has aged: then its frames are flooded, and its first answer teaches the switch.
+    The fixes: the machine announces itself after the move (a gratuitous ARP from inside it, RARP by the hypervisor); or
+    wait until the MAC has aged out: then its frames are flooded, and the switch learns from its first answer.
     """
 
     tags = ("fdb", "host", "switch")

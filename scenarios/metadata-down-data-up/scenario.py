@@ -23,28 +23,30 @@ class Settings(Parameters):
 class MetadataDownDataUp(Scenario[Settings]):
     """A node loses the management network or the data network in training, and keeps the other one.
 
-    A job has two networks: RoCE for gradients, and TCP for mpirun's daemons (PMIx) or a store, by which ranks meet,
-    part, and are ended. They fail apart, and look alike from outside: the job hangs.
+    A job has two networks: RoCE for gradients, and TCP for mpirun's daemons (PMIx) or a store, for the ranks'
+    rendezvous, finalisation and termination. The networks fail separately, and look the same from outside: the job
+    hangs.
 
-    Without the management network the training goes on: no step is slow, all are done, the parameters are right. Then
-    MPI_Finalize waits for mpirun, and mpirun hears nothing of n1's daemon until TCP's keepalive gives it up, eight
-    minutes later. The job is reported as failed, with all of its work done. Lost for half a minute, nobody notices
-    before the end, which comes late.
+    Without the management network the training continues: no step is slow, all are done, the parameters are right. Then
+    MPI_Finalize waits for mpirun, and mpirun gets no message from n1's daemon until TCP's keepalive gives up, eight
+    minutes later. The job is reported as failed, although all of its work is done. A loss of half a minute is noticed
+    only at the end, which is late.
 
     Without the data network no further step is done. After eight seconds both ranks end with RETRY_EXC_ERR, and mpirun,
-    which reaches every daemon, ends the job at once and names the rank. Lost for three seconds, one step is slow.
+    which reaches every daemon, ends the job at once and names the rank. After a loss of three seconds, one step is
+    slow.
 
         lost          steps go on  ranks end with      mpirun ends the job
         management    yes          nothing, they wait  after 8 min 15 s
         data          no           RETRY_EXC_ERR       after 8.3 s
 
-    On real gear: with the management network lost the scheduler has the node as NotReady or down, and `ethtool -S` of
-    its RDMA NIC counts on. With the data network lost ssh works, the node is Ready, and the NIC's counters stand still,
-    but for retransmissions.
+    On real gear: with the management network lost the scheduler has the node as NotReady or down, and the counters of
+    `ethtool -S` on its RDMA NIC still grow. With the data network lost ssh works, the node is Ready, and the NIC counts
+    only retransmissions.
 
-    The fixes: save the result before MPI_Finalize, so that such a job can be taken for done; a patience of the
-    scheduler that is longer than a short failure of the management network, and for the data network an ACK timeout
-    times retries that is. Alarms on both networks of each node, by name.
+    The fixes: save the result before MPI_Finalize, so that such a job can count as done; a scheduler timeout longer
+    than a short failure of the management network, and for the data network an ACK timeout times retries that is longer
+    than a short failure. Alarms on both networks of each node, by name.
     """
 
     tags = ("training", "link")

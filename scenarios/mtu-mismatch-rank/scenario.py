@@ -20,19 +20,19 @@ class Settings(Parameters):
 class MtuMismatchRank(Scenario[Settings]):
     """One rank's port takes smaller packets than the others: the job connects, and dies in its first large collective.
 
-    The fabric went to jumbo frames, and one port kept its default: that of a node which was replaced. Ranks connect,
-    the barrier and the first small collectives pass, for all their packets are small. Then the first gradient of more
-    than a packet goes to that rank, or comes from it, and vanishes in the switch. RoCE has no path MTU discovery: a
-    switch that bridges says nothing, a NIC would not listen. All ranks wait in the same Allreduce until one of the
+    The fabric changed to jumbo frames, and one port, of a replaced node, kept its default. Ranks connect, and the
+    barrier and the first small collectives pass, because all their packets are small. Then the first gradient of more
+    than a packet goes to that rank, or comes from it, and the switch drops it. RoCE has no path MTU discovery: a
+    bridging switch sends no ICMP, and a NIC would ignore it. All ranks wait in the same Allreduce until one of the
     senders has used up its retries; with retries for ever the job hangs.
 
     On real gear: *transport retry counter exceeded* in the first step, after a start that looked sound; the same job
     without this node works. The port counts giants or MTU drops (`show interface counters errors`). `ping -M do -s
-    8972` from each node to the next finds it, and so does a look at the sizes of packets: the port has none above its
-    MTU (`ethtool -S`: rx_1024_to_1518_bytes_phy).
+    8972` from each node to the next finds it, and so do the packet sizes: the port has no packets above its MTU
+    (`ethtool -S`: rx_1024_to_1518_bytes_phy).
 
     The fix: one MTU on all ports of the fabric, above that of the NICs, and a check of it before a node joins. (Here
-    the switch bridges: behind a router soft-RoCE heeds ICMP and ends with WR_FLUSH_ERR at once.)
+    the switch bridges: behind a router soft-RoCE obeys ICMP and ends with WR_FLUSH_ERR at once.)
     """
 
     tags = ("training", "link", "mtu")

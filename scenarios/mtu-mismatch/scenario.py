@@ -13,7 +13,7 @@ class Settings(Parameters):
 class MtuMismatch(Scenario[Settings]):
     """A switch port has too small an MTU: small messages pass, large ones die.
 
-    One port kept its default when the fabric went to jumbo frames, or a tunnel took some bytes. Connections come up,
+    One port kept its default when the fabric changed to jumbo frames, or a tunnel uses some bytes. Connections come up,
     small messages work, and the first full packet vanishes. RoCE has no path MTU discovery: packets have DF set, a NIC
     ignores ICMP, and a switch that bridges sends none. (Soft-RoCE does not ignore it: behind a router it ends with
     WR_FLUSH_ERR at once. So here the switch bridges.)

@@ -20,23 +20,23 @@ class Settings(Parameters):
 
 
 class MultiNicPodRoutes(Scenario[Settings]):
-    """A pod has two VFs in subnets of their own, and no RDMA crosses a subnet, because the routes are those of eth0.
+    """A pod has two VFs in different subnets, and no RDMA crosses a subnet, because the routes are those of eth0.
 
-    Each rail is a switch, and each node has a subnet of its own on it. The main table of a pod with eth0 and two VFs
-    has the three subnets and one default route, over eth0. What a queue pair of a VF sends has to leave by that VF,
-    where nothing leads to the other node's subnet. For IPv4 Linux then takes any address for a neighbour and asks for
-    it by ARP, and the other node does not hear that: modify to RTR ends with ETIMEDOUT. A host with two NICs and a
-    default route by a third has the same trouble, so this is no matter of pods.
+    Each rail is a switch, and each node has its own subnet on it. The main table of a pod with eth0 and two VFs has the
+    three subnets and one default route, over eth0. Packets of a VF's queue pair have to leave by that VF, and it has no
+    route to the other node's subnet. For IPv4 Linux then treats any address as a neighbour and sends an ARP request,
+    which does not reach the other node: modify to RTR ends with ETIMEDOUT. A host with two NICs and a default route by
+    a third has the same problem, so it is not specific to pods.
 
-    A default route for each rail in the main table is enough for RDMA, which looks for a route over its own NIC. But
-    of several default routes one is taken for all else: here, with the CNI plugins 1.1.1, the one that came last, so
-    that what is for the front network leaves by rail 2. And a strict reverse path filter drops what arrives at another
-    NIC than that one. A NIC's own RDMA passes no such filter, unlike soft-RoCE's; TCP over the rails does (NCCL's
+    A default route for each rail in the main table is enough for RDMA, which looks up a route over its own NIC. But all
+    other traffic uses only one of the default routes: here, with the CNI plugins 1.1.1, the last one, so that traffic
+    to the front network leaves by rail 2. And a strict reverse path filter drops packets that arrive at any other NIC.
+    The filter affects soft-RoCE but not the RDMA of a hardware NIC; it also affects TCP over the rails (NCCL's
     bootstrap, perftest's exchange of parameters).
 
-    Each variant measures host and pod on both rails by perftest. Figures are those of an emulated CPU: what counts is
-    that they work or not, and that a pod's are near the host's. `testbed run multi-nic-pod-routes` measured MiB/s of
-    ib_write_bw and microseconds of ib_send_lat, with rules in `fixed` and without them in the others:
+    Each variant measures host and pod on both rails by perftest. Figures are those of an emulated CPU: only two results
+    matter, whether they work, and that a pod's are near the host's. `testbed run multi-nic-pod-routes` measured MiB/s
+    of ib_write_bw and microseconds of ib_send_lat, with rules in `fixed` and without them in the others:
 
                          host rail 1     host rail 2     pod rail 1      pod rail 2
         as-is            ETIMEDOUT       ETIMEDOUT       ETIMEDOUT       ETIMEDOUT
@@ -49,9 +49,9 @@ class MultiNicPodRoutes(Scenario[Settings]):
     other subnets, FAILED; `ip route get ADDRESS from OWN oif net1` has no `via`; `ip rule` has three lines only. With
     a strict filter `nstat -az TcpExtIPReversePathFilter` counts.
 
-    The fix: a rule and a table for each NIC: what is from its address looks into a table with its gateway
-    (Spiderpool's coordinator, or the plugin sbr, behind the one that makes the interface). eth0 keeps the default
-    route. On hosts `ip rule add from ADDRESS lookup TABLE`, or netplan's routing-policy.
+    The fix: a rule and a table for each NIC: packets from its address use a table with its gateway (Spiderpool's
+    coordinator, or the plugin sbr, after the plugin that makes the interface). eth0 keeps the default route. On hosts
+    `ip rule add from ADDRESS lookup TABLE`, or netplan's routing-policy.
     """
 
     tags = ("cni", "kubernetes", "routing")

@@ -13,21 +13,21 @@ class Settings(Parameters):
 
 
 class NetnsMoveKillsRxe(Scenario[Settings]):
-    """A VF moves into a pod, and the RDMA device that was on it is gone.
+    """A VF moves into a pod, and its RDMA device is gone.
 
     A unit at boot runs `rdma link add` for each virtual function of a node. The CNI plugin host-device, as sriov-cni,
-    gives a pod the function: it moves the network interface to the pod's namespace. To the kernel an interface that
-    leaves a namespace is unregistered there, and a soft-RoCE device ends with its interface. The pod starts, has its
-    address and answers ping, and finds no RDMA device. When the pod ends, the interface comes back to the node, again
-    without a device: what ran at boot does not run again.
+    gives a pod the function: it moves the network interface to the pod's namespace. The kernel unregisters an interface
+    that leaves a namespace, and a soft-RoCE device ends with its interface. The pod starts, has its address and answers
+    ping, and finds no RDMA device. When the pod ends, the interface comes back to the node, again without a device: the
+    unit at boot does not run again.
 
-    On real gear: the RDMA device of a hardware NIC does not end, but it stays behind in the node's namespace where the
-    mode is exclusive (`rdma system`). The pod sees the same: `ibv_devinfo` says "No IB devices found", NCCL "NET/IB :
-    No device found". With soft-RoCE `rdma link` on the node lacks the device, too.
+    On real gear: the RDMA device of a hardware NIC does not end, but in exclusive mode (`rdma system`) it stays in the
+    node's namespace. The pod has the same symptom: `ibv_devinfo` prints "No IB devices found", NCCL "NET/IB : No device
+    found". With soft-RoCE `rdma link` on the node lacks the device, too.
 
-    The fixes: a plugin behind the one that moves the interface, which makes the device in the pod (`rxe` here) or moves
-    it there (rdma-cni). DEL calls it before the interface goes back. Or the pod makes the device itself, which needs
-    privileges, and it ends with the way back.
+    The fixes: after the plugin that moves the interface, another plugin makes the device in the pod (`rxe` here) or
+    moves it there (rdma-cni). DEL calls it before the interface goes back. Or the pod makes the device itself; this
+    needs privileges, and the device ends on the way back.
     """
 
     tags = ("cni", "kubernetes")

@@ -18,20 +18,21 @@ class Settings(Parameters):
 
 
 class NodeCrashGhostPod(Scenario[Settings]):
-    """A node looks dead and is not: its pod runs on, and the address of this ghost is given to another pod.
+    """A node looks dead but is alive: its pod continues as a ghost, and another pod gets the ghost's address.
 
-    node1 has lost its way to the API server: kubelet hangs, or the management network is cut. The RDMA network works,
-    and so does the container. After five minutes Kubernetes evicts the pod, but nobody on node1 hears of it; no DEL is
-    called. The IPAM's controller takes back addresses of pods that terminate on nodes that are not ready, and the new
-    pod on node2 gets the address. It announces itself, and clients connect to it. Then the ghost's kernel confirms its
-    gateway, as it does every half minute or so, and the switch has the ghost's MAC: RETRY_EXC_ERR for all clients.
+    node1 has lost its connection to the API server: kubelet hangs, or the management network is cut. The RDMA network
+    works, and so does the container. After five minutes Kubernetes evicts the pod, but node1 does not learn of it, and
+    no DEL is called. The IPAM's controller releases addresses of terminating pods on nodes that are not ready, and the
+    new pod on node2 gets the address. The new pod announces itself, and clients connect to it. Then the ghost's kernel
+    confirms its gateway, as it does every half minute or so, and the switch has the ghost's MAC: RETRY_EXC_ERR for all
+    clients.
 
     On real gear: `kubectl get nodes` has NotReady, and yet the node answers ping on its RDMA network. The switch logs a
     MAC that moves between the ports of the two nodes.
 
-    The fixes: fence the node before its pods are replaced (switch it off, or its port; the taint out-of-service says
-    that it is done); leave addresses on nodes that are not ready alone (Spiderpool's switch for that); detect conflicts
-    in ADD, and take the next address.
+    The fixes: fence the node before its pods are replaced (switch it off, or its port; the taint out-of-service marks
+    the node as fenced); do not release addresses on nodes that are not ready (a setting of Spiderpool); detect
+    conflicts in ADD, and take the next address.
     """
 
     tags = ("arp", "cni", "kubernetes")

@@ -24,26 +24,26 @@ class Settings(Parameters):
 
 
 class OneLostPacketAllreduce(Scenario[Settings]):
-    """One packet is lost, the last one of an allreduce, and all ranks lose as much time as nothing else is sent.
+    """The last packet of an allreduce is lost, and all ranks wait until the next packet or the ACK timeout.
 
-    A receiver notices a loss by the packet behind it. If there is one, a NAK is sent at once, and go-back-N costs a
-    window: some milliseconds. Behind the last packet of an allreduce comes nothing, since the sender has all it needs
-    and computes. The receiver cannot: it waits until the sender's ACK timeout (4.3 s with NCCL's 20) or until the next
-    allreduce sends it something, whichever comes first. Then it has its own computation still to do, and in the next
-    allreduce all ranks wait for it. So the job loses
+    A receiver detects a loss by the next packet. If there is one, it sends a NAK at once, and go-back-N costs a window:
+    some milliseconds. No packet follows the last one of an allreduce, because the sender has all its data and computes.
+    The receiver cannot compute: it waits until the sender's ACK timeout (4.3 s with NCCL's 20) or until the next
+    allreduce sends it a packet, whichever comes first. After that it still has to compute, and in the next allreduce
+    all ranks wait for it. So the job loses
 
         min(ACK timeout, time until the next message to that rank)
 
-    and this run compares the ends of all ranks with those of the same steps without the loss. loss-vs-goodput has the
-    other case, in which there is always a next packet.
+    and this run compares the end times of all ranks with those of the same steps without the loss. loss-vs-goodput has
+    the other case: there is always a next packet.
 
-    On real gear: of one NIC `local_ack_timeout_err` grows by one, or at its peer `out_of_sequence`, and one step in
-    thousands is longer. The rank that waits is the one that got the packet; profilers show all others in the allreduce
-    behind, as the slow ones.
+    On real gear: `local_ack_timeout_err` of one NIC grows by one, or `out_of_sequence` of its peer, and one step in
+    thousands is longer. The receiver of the packet is the rank that waits. Profilers show all other ranks as slow, in
+    the next allreduce.
 
-    The fixes: find the link that loses (symbol errors, FCS errors, discards). A shorter NCCL_IB_TIMEOUT, as long as
-    queues do not get longer: 14 is 67 ms. Adaptive retransmission of NICs (ROCE_ADAPTIVE_RETRANS), which begins with
-    a short timeout.
+    The fixes: find the link with losses (symbol errors, FCS errors, discards). A shorter NCCL_IB_TIMEOUT, but longer
+    than queueing delays: 14 is 67 ms. Adaptive retransmission of NICs (ROCE_ADAPTIVE_RETRANS), which begins with a
+    short timeout.
     """
 
     tags = ("link", "training")

@@ -21,21 +21,22 @@ class Settings(Parameters):
 
 
 class OverlayCost(Scenario[Settings]):
-    """A job's pods speak over the cluster's VXLAN overlay, and each packet costs CPU time twice.
+    """A job's pods communicate over the cluster's VXLAN overlay, and each packet costs CPU time twice.
 
-    Flannel's VXLAN backend: a pod's packet goes over a veth and a bridge to its node, is routed into a VXLAN interface,
-    wrapped in UDP (50 bytes more, so an MTU of 1450, and an RDMA MTU of 1024), and back in reverse. All of that is CPU
-    time for each packet. A job that was given RDMA devices on the node's NIC (host network, or a VF) pays none of it.
+    Flannel's VXLAN backend: a pod's packet goes over a veth and a bridge to its node and is routed into a VXLAN
+    interface. That wraps it in UDP (50 bytes more, so an MTU of 1450, and an RDMA MTU of 1024); the other node does the
+    reverse. All of that is CPU time for each packet. A job that was given RDMA devices on the node's NIC (host network,
+    or a VF) pays none of it.
 
-    RoCE on the pod's own veth works as well, through the overlay: an RDMA device of rxe does not ask what carries it.
-    What it costs is in the evidence, beside the same on the NIC. Times are those of one emulated CPU that both nodes
-    share, so they compare paths and say nothing of hardware: there the NIC's RDMA costs no CPU time at all.
+    RoCE on the pod's own veth also works, through the overlay: an rxe device accepts any interface. The evidence has
+    its cost, beside the cost on the NIC. Times are those of one emulated CPU that both nodes share, so they compare
+    paths and do not predict hardware: there the NIC's RDMA costs no CPU time at all.
 
     On real gear: ksoftirqd and the CNI's interfaces are busy during an allreduce, `sar -n DEV` has the job's bytes on
-    flannel.1, and NCCL logs NET/Socket in the place of NET/IB.
+    flannel.1, and NCCL logs NET/Socket instead of NET/IB.
 
-    The fixes: the pod gets a NIC of its own for the job (host-device, macvlan, SR-IOV) and keeps the overlay for the
-    rest; or host network, with ports that do not clash.
+    The fixes: the pod gets its own NIC for the job (host-device, macvlan, SR-IOV) and keeps the overlay for other
+    traffic; or host network, with ports that do not clash.
     """
 
     tags = ("kubernetes", "training")

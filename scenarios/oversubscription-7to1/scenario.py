@@ -31,21 +31,21 @@ class Settings(Parameters):
 class Oversubscription(Scenario[Settings]):
     """A 7:1 fabric makes an all-to-all nearly four times as long, and a ring only if its ranks are in the wrong order.
 
-    Seven hosts of a leaf share one uplink (7:1), or have two or seven, which are parallel links to a spine (1:1). Of an
-    all-to-all 7 of the 13 blocks of each rank leave the leaf: 49 blocks pass an uplink in the time in which a NIC sends
-    13, so the step is 49/13 = 3.8 times as long. A ring of ranks in order leaves a leaf once, whatever the number of
-    ranks, and a NIC's rate is enough. With ranks that take turns between leaves each of its hops leaves one: seven
-    times as long. A step lasts as long as its fullest link,
+    Seven hosts of a leaf share one uplink (7:1), or have two or seven, which are parallel links to a spine (1:1). In an
+    all-to-all 7 of the 13 blocks of each rank leave the leaf: 49 blocks pass an uplink while a NIC sends 13, so the
+    step is 49/13 = 3.8 times as long. A ring of ranks in order leaves a leaf once, for any number of ranks, and a NIC's
+    rate is enough. If the ranks alternate between leaves, each hop of the ring leaves one: seven times as long. A step
+    lasts as long as its fullest link,
 
         max(bytes of a NIC / its rate, bytes of an uplink / its rate)
 
-    and at most as if all ranks waited for each other behind each message, because not every one is from leaf to leaf,
-    and each switch on the way forwarded a packet then.
+    and at most as long as in this worst case: all ranks wait for each other after each message, because not every
+    message is from leaf to leaf, and then each switch on the way forwards a packet.
 
-    Parallel links are 1:1 only if ECMP spreads flows evenly. It hashes them: with flow labels by number some of seven
-    uplinks have two flows or three in a step of the all-to-all, and others none. Labels (UDP source ports) that were
-    chosen spread them. The switches are asked for the links of each flow; this run compares the bytes of each link
-    with that, and the time with both formulas. Measured, as times of what a NIC needs:
+    Parallel links are 1:1 only if ECMP spreads flows evenly. ECMP hashes them: with flow labels by number, in a step of
+    the all-to-all some of seven uplinks have two or three flows, and others none. Chosen labels (UDP source ports)
+    spread the flows. The switches report the links of each flow. This run compares the bytes of each link with that,
+    and the time with both formulas. Measured, as multiples of the time that a NIC needs:
 
                                  1:1   3.5:1    7:1
         all-to-all               1.3    2.2     3.8
@@ -54,15 +54,15 @@ class Oversubscription(Scenario[Settings]):
         ring, alternating        1.0    4.0     7.0
 
     `testbed matrix oversubscription-7to1 --over flow_labels --over ratio` draws the first two lines, with `--variant
-    in-order` and `--variant alternating` the others. In its table `evenly` is what a step would take if ECMP shared
-    evenly, `fullest link` what the fullest one needs, `by steps` the upper bound.
+    in-order` and `--variant alternating` the others. In its table `evenly` is the time of a step if ECMP shared evenly,
+    `fullest link` the time of the fullest link, `by steps` the upper bound.
 
-    On real gear: the leaf's uplinks are full and marked (ECN) in each all-to-all, and far from full in between; jobs
-    whose ranks the scheduler placed otherwise have another busbw on the same nodes. Rates are scaled: 5 Mbit/s stand
-    for 400 Gbit/s.
+    On real gear: the leaf's uplinks are full and marked (ECN) in each all-to-all, and far from full in between; with
+    another placement of ranks by the scheduler, jobs have another busbw on the same nodes. Rates are scaled: 5 Mbit/s
+    stand for 400 Gbit/s.
 
-    The fixes: ranks in the order of the network (the scheduler's topology plugin, NCCL's own search within what it was
-    given); expert parallelism, the all-to-all, within a leaf and data parallelism across; more uplinks, and an even use
+    The fixes: ranks in the order of the network (the scheduler's topology plugin, NCCL's own search within its nodes);
+    expert parallelism, the all-to-all, within a leaf and data parallelism across leaves; more uplinks, and an even use
     of them by adaptive routing, or by several queue pairs between two ranks (ecmp-collision-allreduce).
     """
 

@@ -16,19 +16,19 @@ class Settings(Parameters):
 
 
 class PauseStormWatchdog(Scenario[Settings]):
-    """One NIC sends pause frames for ever, and flows that have nothing to do with it stand still.
+    """One NIC sends pause frames for ever, and unrelated flows stop.
 
-    A NIC whose receive pipeline hangs pauses its switch without an end. The switch's queue to it fills, so the switch
-    pauses those who send to it, among them the other switch, whose uplink then stands for everybody in that class
+    A NIC with a hung receive pipeline pauses its switch without end. The switch's queue to the NIC fills, so the switch
+    pauses its senders, among them the other switch. That switch's uplink then stops for all traffic in that class
     (SIGCOMM 2016, section 4.3: one NIC took down a part of a data centre).
 
-    On real gear: `rx_prio3_pause` of the port to the sick NIC rises without an end, and nothing leaves its queue; jobs
-    hang all over, without a drop and without a link down. SONiC: `show pfcwd stats`, and in the log "PFC Watchdog
+    On real gear: `rx_prio3_pause` of the port to the faulty NIC rises without end, and nothing leaves its queue; jobs
+    hang everywhere, without a drop and without a link down. SONiC: `show pfcwd stats`, and in the log "PFC Watchdog
     detected PFC storm on port".
 
-    The fix: a PFC watchdog on the ports to hosts. It takes the packets of the queue that cannot be sent away until the
-    storm is over, so everybody else goes on. Those for the sick NIC are lost. NICs have a watchdog of their own, too,
-    which stops a NIC's pauses after 100 ms.
+    The fix: a PFC watchdog on the ports to hosts. It drops the packets of the blocked queue until the storm is over, so
+    all other traffic continues. Packets for the faulty NIC are lost. NICs also have a watchdog, which stops a NIC's
+    pauses after 100 ms.
     """
 
     tags = ("fabric", "congestion", "lossless")

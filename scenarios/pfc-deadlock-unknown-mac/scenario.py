@@ -33,16 +33,16 @@ class Settings(Parameters):
 class PfcDeadlock(Scenario[Settings]):
     """Dead hosts, flooding and pause frames: four switches wait for each other, for ever.
 
-    A host that died is in its switch's ARP table for hours, and out of its MAC table after minutes. Packets for it are
-    flooded to all ports, the uplinks among them, where the next switch drops them. In a lossless class they wait there
-    if the uplink is paused, and a paused uplink that holds packets from the other uplink closes a cycle: T0 waits for
-    La, La for T1, T1 for Lb, Lb for T0. Nothing moves any more, also when nobody sends (SIGCOMM 2016, section 4.2).
+    A dead host stays in its switch's ARP table for hours, and in its MAC table for minutes. Then packets for it are
+    flooded to all ports, also to the uplinks, and the next switch drops them. In a lossless class they wait at a paused
+    uplink. If they came from the other uplink, this closes a cycle: T0 waits for La, La for T1, T1 for Lb, Lb for T0.
+    Nothing moves any more, even after all senders stop (SIGCOMM 2016, section 4.2).
 
     On real gear: all lossless traffic of two racks stops; `rx_prio3_pause` rises on both ends of the uplinks, queues
     are full and send nothing; restarting hosts does not help.
 
-    The fixes: drop lossless packets whose ARP entry has no MAC entry (the paper's choice); a MAC age above ARP's; a PFC
-    watchdog, which breaks the cycle and loses what it drops. And nothing floods in a lossless class.
+    The fixes: drop lossless packets with an ARP entry but no MAC entry (the paper's choice); a MAC age above ARP's; a
+    PFC watchdog, which breaks the cycle at the cost of the packets that it drops. And no flooding in a lossless class.
     """
 
     tags = ("fabric", "lossless", "tables")

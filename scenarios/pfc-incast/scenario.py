@@ -16,20 +16,20 @@ class Settings(Parameters):
 
 
 class PfcIncast(Scenario[Settings]):
-    """Many senders, one receiver: with priority flow control nothing is lost, in a lossy class most of it is.
+    """Many senders, one receiver: priority flow control loses nothing, a lossy class loses most packets.
 
-    The switch has one buffer for all ports. In the lossless class it counts what came in by each port; when that is
-    more than its share (alpha times what is free), it sends a pause frame (802.1Qbb, XOFF) to whoever is there, and has
-    headroom for what still comes. Below the share it lets go on (XON). Nothing is dropped, and the receiver's port is
-    busy all the time. In a lossy class the same packets are dropped at the queue's share, and go-back-N sends most of
-    them again.
+    The switch has one buffer for all ports. In the lossless class it counts the bytes that came in by each port. If
+    these exceed the port's share (alpha times the free buffer), the switch sends a pause frame (802.1Qbb, XOFF) to the
+    port's peer, and has headroom for the data that still arrives. Below the share it sends XON. Nothing is dropped, and
+    the receiver's port is busy all the time. In a lossy class the same packets are dropped at the queue's share, and
+    go-back-N resends most of them.
 
     On real gear: `rx_prio3_pause` and `tx_prio3_pause` of NICs (`ethtool -S`), `show pfc counters` on SONiC, the
     watermarks of priority groups and headroom (`show priority-group watermark`); in a lossy class output discards, and
     `out_of_sequence` at the receiver. Rates are scaled, bytes are not: 50 Mbit/s stand for 40 Gbit/s in slow motion.
 
     The fix: give the traffic the class's DSCP (`traffic_class` of a queue pair, `NCCL_IB_TC`), and have every switch on
-    the way trust it. Traffic without it is in the lossy class, and everything else looks right.
+    the path trust it. Traffic without the DSCP is in the lossy class, and everything else looks right.
     """
 
     tags = ("fabric", "congestion", "lossless")

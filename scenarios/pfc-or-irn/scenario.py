@@ -25,20 +25,21 @@ class Settings(Parameters):
 
 
 class PfcOrIrn(Scenario[Settings]):
-    """Without PFC, go-back-N makes an incast 1.6 to 2.6 times as long: what a RoCE NIC needs PFC for.
+    """Without PFC, go-back-N makes an incast 1.6 to 2.6 times as long: why a RoCE NIC needs PFC.
 
     Four senders write to one receiver, with the same buffer, packets and timeout each time. Without pause frames the
-    switch drops what its buffer does not hold. Soft-RoCE then sends again all from the lost packet on: three packets of
-    four that it sends more than it has to were not lost. IRN (Mittal et al., SIGCOMM 2018) found RoCE without PFC 1.5
-    to 3 times slower than with PFC, and shows that a NIC does without PFC when it has selective repeat and bounds what
-    is under way by the bandwidth-delay product. There is no selective repeat here: soft-RoCE is go-back-N alone, and
-    nothing outside it can make that honest, so this is the half of the question that is about go-back-N.
+    switch drops packets beyond its buffer. Soft-RoCE then resends everything from the lost packet on: three of four
+    extra packets were not lost. IRN (Mittal et al., SIGCOMM 2018) found RoCE without PFC 1.5 to 3 times slower than
+    with PFC. It shows that a NIC does not need PFC if it has selective repeat and limits the data in flight to the
+    bandwidth-delay product. There is no selective repeat here: soft-RoCE has only go-back-N, and no code outside it
+    could model selective repeat correctly. So this scenario covers only the go-back-N half of the question.
 
-    With DCQCN the four flows settle without a drop in a lossy class, too, more slowly than with PFC: rates are found
-    first. That holds for few long flows; a burst of many is over before the first CNP, see the scenario pfc-incast.
+    With DCQCN the four flows settle without a drop in a lossy class, too, but more slowly than with PFC: first the
+    rates have to settle. That holds for a few long flows; a burst of many is over before the first CNP, see the
+    scenario pfc-incast.
 
     On real gear: output discards in the class (`show queue counters`), `out_of_sequence` at the receiver,
-    `packet_seq_err` at the senders, whose ports send more bytes than the application has. Rates are scaled: 50 Mbit/s
+    `packet_seq_err` at the senders; their ports send more bytes than the application has. Rates are scaled: 50 Mbit/s
     stand for 40 Gbit/s.
 
     The fixes: PFC in the class. Or congestion control that settles below the buffer, and a buffer for the bursts. Or,

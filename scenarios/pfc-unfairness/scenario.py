@@ -15,11 +15,11 @@ class Settings(Parameters):
 
 
 class PfcUnfairness(Scenario[Settings]):
-    """Four flows share a receiver, and the one that is near has as much as the three others together.
+    """Four flows share a receiver, and the near flow gets as much as the three others together.
 
-    PFC knows ports and classes, no flows. The receiver's switch shares its port out among the ports that the packets
-    came in by: the near sender has one of its own, the three others come by one uplink (the parking lot of the DCQCN
-    paper, SIGCOMM 2015, figure 3).
+    PFC works on ports and classes, not on flows. The receiver's switch divides its port among the packets' ingress
+    ports: the near sender has its own port, the three others share one uplink (the parking lot of the DCQCN paper,
+    SIGCOMM 2015, figure 3).
 
     On real gear: ranks in the rack of a storage node or a parameter server are faster than all others, and nothing is
     dropped; pause frames on the uplink and at all NICs.

@@ -16,10 +16,10 @@ class Settings(Parameters):
 
 
 class PfcVictim(Scenario[Settings]):
-    """A flow that shares no congested port is slowed down: pauses block whatever is in their class.
+    """A flow without a congested port becomes slow: pauses block all traffic in their class.
 
-    Three senders write to one receiver. Its switch pauses the switch before it, which holds back everything in that
-    class, also the packets of a flow to another, idle receiver (head-of-line blocking). The pauses go on hop by hop to
+    Three senders write to one receiver. Its switch pauses the previous switch, which then stops all traffic in that
+    class, also the packets of a flow to another, idle receiver (head-of-line blocking). The pauses spread hop by hop to
     all hosts. This is the victim flow of the DCQCN paper (SIGCOMM 2015, figure 4).
 
     On real gear: the victim's rate falls with no drop, no retry and no congested port on its path; `rx_prio3_pause`

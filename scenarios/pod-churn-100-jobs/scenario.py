@@ -29,13 +29,13 @@ class PodChurn(Scenario[Settings]):
     """Small jobs come and go all day, and most of them fail at their first connect.
 
     A job has a pod in each of two racks, lives for some minutes and is followed by the next ones: hyperparameter
-    searches, evaluations, notebooks. Each pod has a virtual function with a MAC of its own, announces nothing, and has
-    an address of its rack's pool of eight. When the address was another pod's a while ago the leaf has that one's
-    MAC, and what is sent there reaches nobody. A connect needs both ends, so a job fails if either address is one that
-    was used while the switch's entry lived: more often than a single pod does (ip-cool-down).
+    searches, evaluations, notebooks. Each pod has a virtual function with its own MAC, announces nothing, and has an
+    address of its rack's pool of eight. If another pod had the address recently, the leaf still has that pod's MAC, and
+    packets to it are lost. A connect needs both ends, so a job fails if either address was used within the lifetime of
+    the switch's entry: more often than a single pod (ip-cool-down).
 
-    First connects that fail, of 100 jobs: a working day. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h.
-    Those of random are one draw.
+    Failed first connects of 100 jobs, one working day. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h.
+    The values of random are one draw.
 
                      cisco-nxos   sonic   arista-eos
         lowest-free          64      97           95
@@ -44,14 +44,14 @@ class PodChurn(Scenario[Settings]):
         cool-down             0       0           84
 
     `testbed matrix pod-churn-100-jobs --over policy --over profile=cisco-nxos,sonic,arista-eos` draws it. The variants
-    of other policies are over after 24 jobs, in which each address of the pool comes up three times. Eight addresses at
-    one in 300 s come back after 40 minutes: with Arista's 4 hours no policy is enough, only a larger pool.
+    of other policies end after 24 jobs, in which each address of the pool is used three times. Eight addresses at one
+    in 300 s come back after 40 minutes: with Arista's 4 hours no policy is enough, only a larger pool.
 
     On real gear: jobs die in their first collective ("transport retry counter exceeded"), others of the same image on
     the same nodes work; `show ip arp` has addresses with ages from before the job.
 
-    The fixes: a policy that uses the whole pool, and a pool with more addresses than jobs start while an entry lives
-    (cool-down, with `coolDown` above the gateway's ageing). Or pods that announce themselves: see ip-reuse.
+    The fixes: a policy that uses the whole pool, and a pool with more addresses than jobs start during an entry's
+    lifetime (cool-down, with `coolDown` above the gateway's ageing). Or pods that announce themselves: see ip-reuse.
     """
 
     tags = ("arp", "cni", "kubernetes", "switch", "training")

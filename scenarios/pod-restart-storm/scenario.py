@@ -40,35 +40,35 @@ class Settings(Parameters):
 
 
 class PodRestartStorm(Scenario[Settings]):
-    """All pods of a rack restart at once, and the switch between them and their peers has to learn them anew.
+    """All pods of a rack restart at once, and the switch between them and their peers has to relearn them.
 
     After a power failure, an upgrade of the ToR or a crashed job all pods start at once, on other nodes than before:
-    virtual functions by host-device, which announce nothing, with the gateway as a static neighbour entry. When all are
-    up the job begins, and all connect in the same moment to a client behind the leaf.
+    their virtual functions from host-device announce nothing, and the gateway is a static neighbour entry. When all are
+    up the job begins, and all connect at the same moment to a client behind the leaf.
 
-    With addresses of the lowest free first, each pod has the address of one that just died, and the leaf has its MAC:
-    all acknowledgements go to MACs of dead pods. Retries do not help until the entries age out. With addresses that
-    rested (cool-down) the leaf has no entry and asks. That is a storm of answers to its CPU, at the mercy of
-    control-plane policing, and those that are dropped wait for the leaf's next request, a second later. With more pods
-    than its three requests serve, the others wait for the hold-down of addresses that did not resolve, on NX-OS 3
-    minutes. And entries of the dead still fill the table, so rested addresses need room for two generations.
+    With the policy lowest-free, each pod has the address of a pod that just died, and the leaf has the dead pod's MAC:
+    all acknowledgements go to MACs of dead pods. Retries do not help until the entries age out. With a cool-down of
+    addresses the leaf has no entry and sends requests. The answers are a storm for its CPU, and control-plane policing
+    limits them. A pod with a dropped answer waits for the leaf's next request, a second later. If three requests are
+    not enough for all pods, the others wait for the hold-down of unresolved addresses, on NX-OS 3 minutes. Entries of
+    dead pods still fill the table, so a cool-down needs room for two generations.
 
-    Announcements end the storm at once whatever the policy, if the CPU hears them: it misses those behind the burst,
-    and nobody repeats them.
+    Announcements end the storm at once with any policy, if the CPU receives them: it drops those beyond the burst, and
+    nobody repeats them.
 
-    A machine starts pods in turn, which a cluster's nodes do together, so they begin when the last one is up, as those
-    of a gang-scheduled job. The default is 8 pods, and the limit of 5 packets a second is to them what SONiC's default
-    of 600 is to a thousand. With a thousand it takes `--set pods=1000 --set timeout=18`: one emulated CPU is all hosts
-    and the switch, it posts a thousand WRITEs in 3.5 s and takes in 600 answers a second, so that a queue pair has to
-    wait for longer than 0.3 s, and a limit of 600 is never reached. `--variant announced-limited --set pps=200` has one
-    that is.
+    A machine starts pods one after the other; a cluster's nodes start them in parallel. So all pods begin when the last
+    one is up, as in a gang-scheduled job. The default is 8 pods with a limit of 5 packets a second, in proportion to
+    SONiC's default of 600 for a thousand pods. A thousand pods need `--set pods=1000 --set timeout=18`: one emulated
+    CPU executes all hosts and the switch. It posts a thousand WRITEs in 3.5 s and receives 600 answers a second, so a
+    queue pair has to wait for longer than 0.3 s, and a limit of 600 is never reached. `--variant announced-limited
+    --set pps=200` reaches its limit.
 
-    On real gear: `show ip arp` has addresses of running pods with MACs that no port has, and ages from before the
-    restart; drops of control-plane policing in the class with ARP grew in its first second. NCCL reports "transport
-    retry counter exceeded" on other pods in each restart.
+    On real gear: `show ip arp` has addresses of running pods with MACs that are on no port, and ages from before the
+    restart; drops of control-plane policing in the class with ARP grew in the first second of the restart. NCCL reports
+    "transport retry counter exceeded" on other pods in each restart.
 
-    The fixes: pods that announce themselves, in waves or under a limit for so many; or a policy that lets addresses
-    rest for longer than entries live, a limit for the storm of answers, and a table for pods dead and alive.
+    The fixes: pods that announce themselves, in waves or with a sufficient limit; or a cool-down longer than the
+    lifetime of entries, a limit for the storm of answers, and a table for dead and live pods.
     """
 
     tags = ("arp", "cni", "kubernetes", "switch")

@@ -19,15 +19,15 @@ class ProbeFromNode(Scenario[Settings]):
     """A macvlan pod works for everybody but its own node, so kubelet kills it.
 
     The pod's only interface is a child of the node's RDMA NIC. RDMA works, and so does its server for all other
-    machines. But the kernel hands nothing over between a macvlan or ipvlan child and its parent: the node itself does
-    not reach the pod, its probes time out, and after three of them kubelet restarts a container that has no fault.
-    Jobs restart for ever, or Services have no endpoint.
+    machines. But the kernel forwards nothing between a macvlan or ipvlan child and its parent: the node itself does not
+    reach the pod, its probes time out, and after three of them kubelet restarts a healthy container. Jobs restart for
+    ever, or Services have no endpoint.
 
     On real gear: the pod's events say `Readiness probe failed: dial tcp …: i/o timeout` (or connect: no route to
     host), while `curl` from any other machine works.
 
-    The fixes: a veth between the pod and its node with routes of its own (Spiderpool's coordinator in mode underlay).
-    Or a first network that the node reaches, such as a bridge, and the NIC's child as a second interface.
+    The fixes: a veth between the pod and its node with its own routes (Spiderpool's coordinator in mode underlay). Or a
+    first network that the node can reach, such as a bridge, and the NIC's child as a second interface.
     """
 
     tags = ("cni", "kubernetes")

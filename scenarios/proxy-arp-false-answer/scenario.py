@@ -15,19 +15,19 @@ class Settings(Parameters):
 class ProxyArpFalseAnswer(Scenario[Settings]):
     """A host answers ARP requests for the server's address, and the switch believes it.
 
-    A node routes to its pods, or is a VPN gateway, and has proxy_arp on towards the network: set for all interfaces
-    where the pods' side was meant, or left from an experiment. It answers every request for an address to which it has
-    a route over another interface; a stale pod route is enough. Nothing happens until the switch refreshes its table by
-    broadcast. The server answers at once, the proxy up to 0.8 s later (proxy_delay, so that the owner comes first), and
-    the switch takes the last answer: a reply with another MAC is a move to it. From then on the server's packets go to
-    a host that has a route for them and no queue pair.
+    A node routes to its pods, or is a VPN gateway, and has proxy_arp on towards the network: it was set for all
+    interfaces instead of the pods' side, or left from an experiment. It answers every request for an address to which
+    it has a route over another interface; a stale pod route is enough. Nothing happens until the switch refreshes its
+    table by broadcast. The server answers at once, the proxy up to 0.8 s later (proxy_delay, so that the owner comes
+    first), and the switch accepts the last answer: it treats a reply with another MAC as a move. From then on the
+    server's packets go to a host with a route for them but without the queue pair.
 
     On real gear: `show ip arp` has one MAC for several addresses; a capture at the switch's CPU has two replies to each
     request; `arping` at another host prints both. On the answering host `sysctl net.ipv4.conf.all.proxy_arp`, and a
     route to the address that should not be there. A CNI's check for address conflicts finds every address taken.
 
-    The fixes: switch proxy_arp off, and the next refresh corrects the entry; or a switch that refreshes by unicast, as
-    many do, and so does not ask the wrong host while its entry lives.
+    The fixes: disable proxy_arp, and the next refresh corrects the entry; or a switch that refreshes by unicast, as
+    many do, and so sends no request to the wrong host while its entry lives.
     """
 
     tags = ("arp", "host", "switch")

@@ -14,23 +14,24 @@ class Settings(Parameters):
 
 
 class ProxyArpInPodSubnet(Scenario[Settings]):
-    """A gateway answers ARP for a pod that is not up yet, and the pod that asked keeps the gateway's MAC.
+    """A gateway answers ARP for a pod that is not up yet, and the requesting pod keeps the gateway's MAC.
 
     The gateway of a rack, or a node with a stale route to a pod, has proxy_arp on towards the pods' subnet: it answers
-    for each address to which it has a route over another interface. A worker that runs answers sooner, and its peer
-    keeps the first answer. But a launcher waits for its workers, and asks for an address before its pod is there. Only
-    the gateway answers. The worker comes, on a VF, and is silent (host-device announces nothing), so the launcher's
-    entry stays as it is, and its queue pair begins with the gateway's MAC. A moment later the worker asks for the
-    launcher, which corrects the entry; a hardware NIC keeps the MAC that its queue pair began with, and the job dies
-    beside tables that are right. Its second start works.
+    for each address to which it has a route over another interface. A running worker answers sooner, and its peer keeps
+    the first answer. But a launcher waits for its workers, and resolves a worker's address before the pod exists. Only
+    the gateway answers. The worker starts, on a VF, and is silent (host-device announces nothing), so the launcher's
+    entry does not change, and its queue pair starts with the gateway's MAC. A moment later the worker sends an ARP
+    request to the launcher, and this corrects the entry. A hardware NIC keeps the first MAC of its queue pair, and the
+    job dies although the tables are right. Its second start works.
 
     On real gear: before the job `ip neigh` in the launcher's pod has one MAC for several workers, that of a router;
-    `arping` for an address that nobody has is answered. `sysctl net.ipv4.conf.all.proxy_arp` at the machine with that
-    MAC, and a route there. A CNI's check for address conflicts finds every address taken (ovn-kubernetes#5497).
+    `arping` for an unused address gets an answer. The machine with that MAC has `sysctl net.ipv4.conf.all.proxy_arp`
+    set, and a route to the address. A CNI's check for address conflicts finds every address taken
+    (ovn-kubernetes#5497).
 
-    The fixes: proxy_arp off where the pods are neighbours, and the launcher has no entry until the worker is up. A
-    plugin that announces the pod (macvlan) corrects what is there, if the announcement arrives and before a NIC has
-    begun a queue pair. `proxy-arp-false-answer` is the same where it is a switch that asks.
+    The fixes: disable proxy_arp if the pods are neighbours; then the launcher has no entry until the worker is up. A
+    plugin that announces the pod (macvlan) corrects the entry, if the announcement arrives, and before a NIC has
+    started a queue pair. `proxy-arp-false-answer` is the same failure with a switch as the requester.
     """
 
     tags = ("arp", "cni", "kubernetes")

@@ -18,19 +18,19 @@ class Settings(Parameters):
 class QpPinnedMac(Scenario[Settings]):
     """The gateway gets another MAC, and connected queue pairs send to the old one.
 
-    A NIC takes the destination MAC of a queue pair from the neighbour table once, at modify to RTR, and keeps it for
+    A NIC reads the destination MAC of a queue pair from the neighbour table once, at modify to RTR, and keeps it for
     the queue pair's life. Two routers share a gateway address without a virtual MAC, as keepalived does by default. The
     first one fails, the second one takes the address and announces it. The client's neighbour entry is right within a
-    millisecond: ping, TCP and new connections work. The old queue pair sends to a MAC that nobody has, retries, and
+    millisecond: ping, TCP and new connections work. The old queue pair sends to a MAC that no host has, retries, and
     dies. The same happens when a peer in the same subnet gets another MAC (a bond with fail_over_mac=active, a replaced
-    NIC). soft-RoCE looks the neighbour up for each packet, so a rehearsal on it passes what fails on hardware.
+    NIC). soft-RoCE looks up the neighbour for each packet, so a test on soft-RoCE passes and hardware fails.
 
     On real gear: RETRY_EXC_ERR on every connection at the moment of a failover, while `ip neigh` is right and ping
     works; a mirror of the client's port shows RoCE frames to the failed router's MAC. With NCCL's defaults (timeout 20,
     7 retries) half a minute passes before the error.
 
     The fixes: a virtual MAC that moves along with the address (VRRP's own, keepalived's use_vmac, an anycast gateway on
-    leaves); else the application has to connect again, which is why a restart of the job helps.
+    leaves); otherwise the application has to reconnect, so a restart of the job helps.
     """
 
     tags = ("arp", "host")

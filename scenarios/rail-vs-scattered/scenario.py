@@ -37,7 +37,7 @@ class Settings(Parameters):
 
 
 class RailVersusScattered(Scenario[Settings]):
-    """One job in four placements: on its rails it meets nobody, across a 7:1 fabric a step takes six times as long.
+    """One job in four placements: no contention on its rails, across a 7:1 fabric a step takes six times as long.
 
     Twelve ranks on six hosts: tensor parallelism within a host, by NVLink, and data parallelism between hosts, a ring
     for each half of the model. On a rail-optimised fabric NIC 1 of all hosts of a pod is on one leaf and NIC 2 on
@@ -53,11 +53,11 @@ class RailVersusScattered(Scenario[Settings]):
                         a driver may count them: each hop is from rail to rail, by
                         the spine, six flows of a leaf
 
-    A leaf has seven NICs, and one uplink (7:1) or seven, parallel links to one spine (1:1). A step is as long as its
-    fullest link needs for its bytes, and a packet's time more for each switch of each of the ring's ten hops, as those
-    store and forward. The bytes follow from the matrix of the job (bytes from rank to rank), from where ranks
-    are, and from the links that switches choose for each flow. This run compares the bytes of each link and the time
-    with that. `testbed matrix rail-vs-scattered --over ratio --over placement` gives
+    A leaf has seven NICs, and one uplink (7:1) or seven, parallel links to one spine (1:1). A step takes the time that
+    its fullest link needs for its bytes, plus a packet's time for each switch of each of the ring's ten hops, because
+    the switches store and forward. The bytes follow from the matrix of the job (bytes from rank to rank), from the
+    placement of ranks, and from the links that switches choose for each flow. This run compares the bytes of each link
+    and the time with that. `testbed matrix rail-vs-scattered --over ratio --over placement` gives
 
                placement       switches   uplinks 1, 2   fullest   times
         1:1    rail-aligned         1.0       0      0         0     1.1
@@ -69,17 +69,18 @@ class RailVersusScattered(Scenario[Settings]):
                scattered            3.0    2884   2884      1442     3.1
                rails-crossed        3.0    2884   2884      2884     6.1
 
-    switches: on the way of a byte, in the mean. uplinks R: kB that the leaves of rail R send to the spine in a step, of
-    2884 kB to the NICs of the rail (rail R). fullest: kB of the fullest uplink. times: a step, by what a NIC needs for
-    its bytes. With seven uplinks each flow has a link of its own: flow labels are chosen for that. By chance some would
-    share one, see ecmp-collision-allreduce and oversubscription-7to1.
+    switches: mean number on the path of a byte. uplinks R: kB that the leaves of rail R send to the spine in a step, of
+    2884 kB to the NICs of the rail (rail R). fullest: kB of the fullest uplink. times: a step, as a multiple of the
+    time that a NIC needs for its bytes. With seven uplinks each flow has its own link: the flow labels are chosen for
+    that. With random labels some would share one, see ecmp-collision-allreduce and oversubscription-7to1.
 
-    On real gear: counters of spines in a job that should not leave its rail; `nvidia-smi topo -m` and NCCL_DEBUG=INFO
-    name the NIC of each rank (NET/IB/N), the scheduler the hosts. Rates are scaled: 10 Mbit/s stand for 400 Gbit/s.
+    On real gear: counters of spines grow in a job that should not leave its rail; `nvidia-smi topo -m` and
+    NCCL_DEBUG=INFO name the NIC of each rank (NET/IB/N), the scheduler the hosts. Rates are scaled: 10 Mbit/s stand for
+    400 Gbit/s.
 
     The fixes: hosts of one pod (topology/block of Slurm, topology-aware scheduling of Kueue and Volcano), ranks in the
-    order of pods where a job has more; NIC names that follow the PCIe slot; NCCL_CROSS_NIC=0 keeps rings on their rail,
-    PXN takes a message to the NIC of the peer's rail by NVLink.
+    order of pods if a job has several; NIC names that follow the PCIe slot; NCCL_CROSS_NIC=0 keeps rings on their rail,
+    PXN moves a message to the NIC of the peer's rail by NVLink.
     """
 
     tags = ("fabric", "congestion", "training")

@@ -15,20 +15,20 @@ class Settings(Parameters):
 
 
 class SilentDropOneSpineLink(Scenario[Settings]):
-    """One link of a spine drops all in one direction, in silence: only some flows die.
+    """One link of a spine silently drops all packets in one direction: only some flows die.
 
     A line card has a bad table, a fabric lane is broken, or an optic passes idle patterns and no frames. The carrier is
-    there, LLDP and BFD may run in another queue, and ECMP keeps using the link. A queue pair that is hashed there dies;
-    its neighbour, with another source port, works. Ping always works or never, since it is one flow. A job that is
-    started again has other queue pair numbers, and so other ports and another fate.
+    up, LLDP and BFD may run in another queue, and ECMP keeps using the link. A queue pair that is hashed to the link
+    dies; its neighbour, with another source port, works. Ping always works or never, because it is one flow. A
+    restarted job has other queue pair numbers, and so other source ports and another result.
 
-    On real gear: of a mesh of probes with many source ports (Pingmesh, RoCE probes of R-Pingmesh) always the same ones
-    fail. By the switch's hash calculator, or traceroute with those ports, they have one link in common. Counters name
-    it: packets of these flows go in at one end and do not come out at the other.
+    On real gear: in a mesh of probes with many source ports (Pingmesh, RoCE probes of R-Pingmesh) always the same ones
+    fail. The switch's hash calculator, or traceroute with those ports, shows that they have one link in common.
+    Counters confirm it: packets of these flows enter at one end and do not leave at the other.
 
-    The fixes: take the link out of ECMP at the leaf (shut it, or cost it out), once it is found; for the job, a flow
-    label whose port takes another path, as NICs do that change it after a timeout (PRR, repathing). Here routes are
-    static, so the leaf's route is changed by hand.
+    The fixes: remove the link from ECMP at the leaf (shut it, or cost it out) after it is found; for the job, a flow
+    label for another path. Some NICs change the label after a timeout (PRR, repathing). Here routes are static, so the
+    leaf's route is changed by hand.
     """
 
     tags = ("fabric", "link")

@@ -31,16 +31,16 @@ class SlowRank(Scenario[Settings]):
 
     A link came up with fewer lanes or at a lower speed, a cable is bad, or a NIC sits in a slot of half the width. The
     job runs, its results are right, and each step takes several times as long. All ranks wait in the same Allreduce for
-    the bytes that pass this one link, so all report the same slow step: no log names the rank.
+    the bytes on this one link, so all report the same slow step: no log names the rank.
 
-    On real gear: the throughput of the job falls, `nccl-tests` over all nodes is slow and fast over the sound half of
+    On real gear: the throughput of the job falls, `nccl-tests` is slow over all nodes and fast over the healthy half of
     them; `show interface status` has a port at another speed than its neighbours, `show queuing interface` or the
-    queue's watermark says that packets wait at this port alone, without a drop; with a bad cable FCS errors and
+    queue's watermark shows that packets wait only at this port, without a drop; with a bad cable FCS errors and
     `out_of_sequence`, `local_ack_timeout_err` on the NICs of both sides of each pair with this rank. Ports of the
     others are idle most of a step.
 
-    The fix: the link is repaired, or the node leaves the job. Bisecting the nodes finds it, and so do counters:
-    `testbed diagnose` names the link by the one port that sends no more than the others and is busy for longer.
+    The fix: repair the link, or remove the node from the job. Bisecting the nodes finds it, and so do counters:
+    `testbed diagnose` names the link: its port sends no more than the others and is busy for longer.
     """
 
     tags = ("training", "link")

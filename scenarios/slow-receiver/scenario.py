@@ -23,25 +23,25 @@ class Settings(Parameters):
 
 
 class SlowReceiverPausesTheFabric(Scenario[Settings]):
-    """A NIC takes in slowly and pauses its switch, and a flow to another NIC is slowed down with it.
+    """A NIC receives slowly and pauses its switch, and a flow to another NIC becomes slow too.
 
-    No port is short of capacity. A NIC that has to fetch translations from the host's memory, or whose PCIe link is
-    busy, fills its receive buffer and sends pause frames; what is for it waits in the switch, which then pauses the
-    uplink, and there everything of that class stands, whomever it is for (the slow-receiver symptom of Guo et al.,
-    SIGCOMM 2016, section 4.4). Each pause is some milliseconds long and packets flow in between: a PFC watchdog looks
-    for a queue that sends nothing at all, and finds no storm.
+    No port is short of capacity. If a NIC has to fetch translations from the host's memory, or its PCIe link is busy,
+    its receive buffer fills and it sends pause frames. Packets for it wait in the switch, which then pauses the uplink,
+    and all traffic of that class stops there, for any receiver (the slow-receiver symptom of Guo et al., SIGCOMM 2016,
+    section 4.4). Each pause lasts some milliseconds, and packets flow in between: a PFC watchdog looks for a queue that
+    sends nothing at all, so it detects no storm.
 
-    DCQCN sees the queue of the paused port and slows the senders of the slow NIC down, so the uplink is paused rarely.
-    That is not enough: each time it is, a queue grows there, and the marks hit all who are in it. The flow that has
-    nothing to do with it gets CNPs of its own, and has a third of its rate here, and less than half seconds later.
+    The queue of the paused port marks packets, and DCQCN slows the senders of the slow NIC, so the uplink is paused
+    rarely. That is not enough: at each pause a queue grows at the uplink, and its marks hit all flows in it. The
+    unrelated flow also gets CNPs. Here its rate falls to a third, and seconds later it is still below half.
 
     On real gear: `tx_prio3_pause` rises at one NIC while its port is far from full, `rx_prio3_pause` at NICs that do
     not talk to it; `rx_discards_phy` and `outbound_pci_stalled_wr` of the slow one; pause frames on the uplink (`show
     pfc counters`), no storm in `show pfcwd stats`. Rates are scaled, 50 Mbit/s stand for 40 Gbit/s; soft-RoCE itself is
-    not slow, the lab has its NIC pause as if it were.
+    not slow; the lab makes its NIC send pauses as a slow NIC would.
 
-    The fixes: cure the receiver (large pages, PCIe settings, memory). Until then a lossless class of its own for
-    traffic that must not suffer with it: here DSCP 34 in priority 4.
+    The fixes: fix the receiver (large pages, PCIe settings, memory). Until then a separate lossless class for traffic
+    that must not be affected: here DSCP 34 in priority 4.
     """
 
     tags = ("fabric", "congestion", "lossless")

@@ -10,22 +10,23 @@ class Settings(Parameters):
 
 
 class StaleNeighbourOnPeer(Scenario[Settings]):
-    """An address gets another owner in its subnet, and the peer, not the switch, keeps the old MAC.
+    """An address gets a new owner in its subnet, and the peer, not the switch, keeps the old MAC.
 
     No gateway is between them: two pods of one bridge or macvlan network, two GPUs of one rail. The client's kernel has
-    a neighbour entry for the address, which has long been STALE, and RoCE takes a MAC from a STALE entry. What happens
-    then depends on who sends. IP packets make the kernel verify the entry: 5 s in DELAY, three unicast requests to the
-    old MAC a second apart in PROBE, then FAILED, and the next connection asks everybody: an outage of 8 to 11 s.
-    soft-RoCE has it, since the kernel sends its packets. A hardware NIC sends past the kernel: each new queue pair gets
-    the dead MAC again, until something else speaks IP to the address (on a rail that only carries RoCE nothing does) or
-    the new owner is heard.
+    a neighbour entry for the address that has long been STALE, and RoCE uses the MAC of a STALE entry. The result
+    depends on the sender. IP packets make the kernel verify the entry: 5 s in DELAY, three unicast requests to the old
+    MAC a second apart in PROBE, then FAILED, and the next connection sends a broadcast request: an outage of 8 to 11 s.
+    soft-RoCE has this outage, because the kernel sends its packets. A hardware NIC bypasses the kernel: each new queue
+    pair gets the dead MAC again, until another program sends IP to the address (not on a rail with only RoCE) or the
+    new owner announces itself.
 
     On real gear: `ip neigh show` on the client has the old MAC; the switch's tables are right; other clients work.
     Users of the bridge plugin report these seconds after each restart of a pod (containernetworking/plugins #756,
     #858).
 
-    The fix: the new owner announces itself after its start, when its port forwards; three times, since a gratuitous ARP
-    may be lost. A client that has an entry updates it from that, without any setting. By hand: `ip neigh flush`.
+    The fix: the new owner announces itself after its start, when its port forwards; three times, because a gratuitous
+    ARP may be lost. A client with an entry updates it from the announcement, without any setting. By hand: `ip neigh
+    flush`.
     """
 
     tags = ("arp", "host", "kubernetes")

@@ -16,19 +16,19 @@ class Settings(Parameters):
 class StandbyTakesAddress(Scenario[Settings]):
     """A node dies in training, a standby takes its address, and the job does not resume: the leaf has the dead MAC.
 
-    n1 loses its power. Eight seconds later rank 0 ends with RETRY_EXC_ERR; mpirun waits a quarter of an hour for TCP to
-    give n1's daemon up. A standby takes the address of n1 beside its own, so that nothing else has to be changed, and
-    the job is started again from its last checkpoint. The standby has been up for long: it knows the MAC of its
-    gateway and asks nobody, and the NIC of an RDMA-only host says nothing else. The leaf routes to the MAC of the dead
-    node. UCX's wire-up gets no answer, and the job dies half a minute after its start, in its first collective.
+    n1 loses power. Eight seconds later rank 0 ends with RETRY_EXC_ERR; mpirun waits a quarter of an hour until TCP
+    gives up n1's daemon. A standby takes the address of n1 beside its own, so that nothing else has to change, and the
+    job restarts from its last checkpoint. The standby has been up for long: it has its gateway's MAC and sends no ARP
+    request, and the NIC of an RDMA-only host sends nothing else. The leaf routes to the MAC of the dead node. UCX's
+    wire-up gets no answer, and the job dies half a minute after its start, in its first collective.
 
     On real gear: `show ip arp` on the leaf has the dead node's MAC, minutes or hours old, and `show mac address-table`
     has no port for that. Everything works on the management network, and the standby reaches its gateway from its own
     address.
 
-    The fixes: whatever gives a standby its address announces it (`arping -U`, keepalived), or clears the address on the
-    leaf. The job then resumes at its last checkpoint, and its parameters in the end are those of a job that was never
-    interrupted, to the bit. Lost are the steps since that checkpoint.
+    The fixes: the program that assigns the address to the standby announces it (`arping -U`, keepalived), or clears the
+    address on the leaf. The job then resumes at its last checkpoint, and its final parameters are those of an
+    uninterrupted job, to the bit. The steps since that checkpoint are lost.
     """
 
     tags = ("training", "arp", "recovery")

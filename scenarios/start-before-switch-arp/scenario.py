@@ -17,19 +17,19 @@ class StartBeforeSwitchArp(Scenario[Settings]):
     """A worker starts RDMA before the switch has its ARP entry, and its first connection dies.
 
     A pod is up in a moment. Its gateway is a static neighbour entry, so its first WRITE leaves at once, and arrives.
-    The acknowledgement comes back to a switch that has never heard of the worker. It asks for the address, the worker
-    answers, and the switch's CPU handles the answer when it gets to it. When a rack starts at once, that is seconds
-    later; the queue pair has retried for 0.27 s and is dead. A second start works, since the switch knows everybody by
-    then. Where the worker asks for its gateway by ARP the same delay shows earlier, as a modify to RTR that fails
+    The acknowledgement comes back to a switch without an entry for the worker. The switch sends a request, the worker
+    answers, and the switch's CPU processes the answer when it has time. If a whole rack starts at once, that is seconds
+    later; the queue pair has retried for 0.27 s and is dead. A second start works, because the switch has all entries
+    by then. If the worker resolves its gateway by ARP, the same delay appears earlier, as a failed modify to RTR
     (scenario gateway-down-at-start).
 
     On real gear: RETRY_EXC_ERR in the first second of a job, in NCCL "transport retry counter exceeded", and never
     again after a restart; `show ip arp` has the worker with an age that is less than the job's; the CPU queue for ARP
     drops or is full (`show policy-map interface control-plane`). It follows large restarts, and the size of the VLAN.
 
-    The fixes: a readiness gate, an init container that pings the gateway until it answers, since the answer needs the
-    switch's entry; or an announcement when the link comes up, long enough before RDMA starts, on a switch that makes an
-    entry of a gratuitous ARP, which most do not by default (`arp gratuitous accept`, `arp_accept`).
+    The fixes: a readiness gate, an init container that pings the gateway until it answers, because the answer needs the
+    switch's entry; or an announcement when the link comes up, long enough before RDMA starts, on a switch that creates
+    an entry from a gratuitous ARP. Most do not by default (`arp gratuitous accept`, `arp_accept`).
     """
 
     tags = ("arp", "kubernetes", "switch")

@@ -12,13 +12,13 @@ class Settings(Parameters):
 class SwitchRebootUnderLoad(Scenario[Settings]):
     """A switch reboots under traffic and loses its ARP and MAC tables.
 
-    Connections survive if they retry for longer than the reboot takes, which none does by default: with timeout 14 and
-    3 retries it is 0.27 s. When the switch is back it knows nobody. The first packet for the server makes it ask, the
-    silent server answers, and the switch forwards again; so a connection that still retries goes on.
+    Connections survive if they retry for longer than the reboot, but none does by default: with timeout 14 and 3
+    retries it is 0.27 s. When the switch is back its tables are empty. The first packet for the server causes an ARP
+    request, the silent server answers, and the switch forwards again; so a connection that still retries continues.
 
     On real gear: the NICs' link_downed counters, RETRY_EXC_ERR in the job, and after the reboot an ARP table that fills
-    as hosts get packets. A switch that drops instead of asking (SONiC's neighbor miss limits it to 200 a second) makes
-    large racks come back slowly.
+    as hosts get packets. If a switch drops packets instead of sending requests (SONiC's neighbor miss limits these to
+    200 a second), large racks come back slowly.
 
     The fixes: restart the jobs, or have them reconnect; a second leaf (dual-homed NICs); drain the rack before
     maintenance.

@@ -22,17 +22,17 @@ class TrainingOnReusedIp(Scenario[Settings]):
 
     A pod with a rank is rescheduled: the old one ends on node1, the new one starts on node2, on another VF, and the
     IPAM gives it the same address. host-device announces nothing, and the pod's gateway is a static neighbour entry. So
-    the leaf keeps the old MAC, for 25 minutes or four hours, and sends what other ranks send to a port where nobody has
-    it. The launcher reaches all pods over their management network, so the job starts and looks alive; UCX wires up for
-    30 s in the first collective and gives up. Started again at once, it fails again.
+    the leaf keeps the old MAC, for 25 minutes or four hours, and forwards the other ranks' packets to a port without
+    that MAC. The launcher reaches all pods over their management network, so the job starts and looks alive; UCX tries
+    its wire-up for 30 s in the first collective and gives up. If the job is restarted at once, it fails again.
 
     On real gear: UCX's *unhandled timeout error* (NCCL: "transport retry counter exceeded", or a watchdog's timeout in
     the first all-reduce), always with this one rank, and only from other subnets; `show ip arp` for its address has the
     MAC of the deleted pod, with an age from before the new one; `arping -U` from inside the pod ends it.
 
-    The fixes: the CNI announces the address (a gratuitous ARP, on a switch that heeds it); the IPAM lets an address
-    rest for longer than the gateway's ageing; or a readiness gate, which pings the gateway and announces the pod until
-    it answers, before the job gets the pod. `ip-reuse` has the same without a job, for each CNI plugin and switch.
+    The fixes: the CNI announces the address (a gratuitous ARP, on a switch that accepts it); the IPAM has a cool-down
+    longer than the gateway's ageing; or a readiness gate pings the gateway and announces the pod until the gateway
+    answers, before the job gets the pod. `ip-reuse` shows the same without a job, for each CNI plugin and switch.
     """
 
     tags = ("training", "arp", "cni", "kubernetes")

@@ -30,17 +30,17 @@ class Settings(Parameters):
 
 
 class TrainingSmoke(Scenario[Settings]):
-    """A training job over soft-RoCE, on a sound network and on broken ones.
+    """A training job over soft-RoCE, on a healthy network and on broken ones.
 
     Four nodes behind two leaves train a small model with PyTorch's DistributedDataParallel. Open MPI and UCX carry the
     gradients over RoCE; mpirun's own traffic is on a management network. The loss falls, all ranks end with the same
-    parameters, and these are, to the bit, those of one process that trains alone. Counters prove that the gradients
-    were RoCE and that no TCP was on the data network; the control does the same training over TCP.
+    parameters, and these equal, to the bit, those of a single training process. Counters prove that the gradients used
+    RoCE and that no TCP was on the data network; the control does the same training over TCP.
 
-    Then the network breaks. A port that is down for less than the retries last costs one slow step. One that stays down
-    kills the job with RETRY_EXC_ERR, seconds after the last retry. When a node has the address of a dead one, whose MAC
-    the leaf still has, no rank can connect: the job dies in its first collective. The fix is a gate that lets the job
-    start when every node reaches its gateway.
+    Then the network breaks. If a port is down for less than the retry time, it costs one slow step. If it stays down,
+    the job dies with RETRY_EXC_ERR, seconds after the last retry. If a node has the address of a dead node, and the
+    leaf still has the dead node's MAC, no rank can connect: the job dies in its first collective. The fix is a gate
+    that starts the job when every node reaches its gateway.
     """
 
     tags = ("training", "arp", "link")

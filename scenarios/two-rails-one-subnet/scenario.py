@@ -22,21 +22,21 @@ class Settings(Parameters):
 class TwoRailsOneSubnet(Scenario[Settings]):
     """Pods have two NICs in one VLAN, and peers get the MAC of one for the address of the other.
 
-    Each pod has a macvlan on either NIC of its node. A peer asks for an address by broadcast, both NICs of the pod hear
-    it, and to Linux an address belongs to the host, here to the pod: both answer, each with its own MAC. The peer keeps
-    the first answer. Packets for one rail then arrive at the other, whose RDMA device has no such queue pair.
-    `arp-flux-two-rails` is the same of a host and its switch.
+    Each pod has a macvlan on either NIC of its node. A peer sends a broadcast request for an address, and both NICs of
+    the pod receive it. In Linux an address belongs to the host, here to the pod: both answer, each with its own MAC.
+    The peer keeps the first answer. Packets for one rail then arrive at the other, and its RDMA device has no such
+    queue pair. `arp-flux-two-rails` is the same for a host and its switch.
 
-    Two things that look like fixes are none. sbr gives each rail a rule and a table by its source address: that is for
-    what the pod sends, and ARP answers do not ask it. A subnet for each rail in the same VLAN changes nothing either,
-    for both NICs still hear the request.
+    Two apparent fixes do not work. sbr gives each rail a rule and a table by its source address: they apply to packets
+    that the pod sends, and not to ARP answers. A subnet for each rail in the same VLAN does not help either, because
+    both NICs still receive the request.
 
     On real gear: `ip neigh` in a pod has one MAC for two addresses of its peer; `arping` prints two for one address.
     NCCL ends with "transport retry counter exceeded" in some pairs of ranks, other pairs with each restart
     (NVIDIA/nccl#1269, ROCm/rccl#1303).
 
-    The fixes: the plugin tuning in the chain, with arp_ignore 1 and arp_announce 2 for the pod's interface, and sbr so
-    that what is not RDMA leaves by the rail that it is from; or a VLAN and subnet for each rail.
+    The fixes: the plugin tuning in the chain, with arp_ignore 1 and arp_announce 2 for the pod's interface, and sbr, so
+    that other traffic leaves by the rail of its source address; or a VLAN and subnet for each rail.
     """
 
     tags = ("arp", "cni", "kubernetes")

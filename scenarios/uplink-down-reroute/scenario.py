@@ -26,12 +26,12 @@ class UplinkDownReroute(Scenario[Settings]):
     Static routes do not follow links: the leaf's next hop is in a VLAN, the VLAN's interface stays up, and ECMP sends
     the same flows into it for ever. Flows on the other uplink work, so the fabric looks half alive.
 
-    With BGP a link that goes down takes its session and its routes with it at once. A link that only loses packets, as
-    with one dead fibre, keeps its carrier. BFD finds it after 3 intervals of 300 ms; a queue pair with timeout 14 and 3
+    With BGP, a link that goes down ends its session and its routes at once. A link that only loses packets, as with one
+    dead fibre, keeps its carrier. BFD detects it after 3 intervals of 300 ms; a queue pair with timeout 14 and 3
     retries gives up after 0.27 s.
 
-    On real gear: `show ip route` still with the dead next hop; drops on no counter of the leaf; with BGP the session's
-    last reset reason is "BFD down" or "interface down"; the NIC's `local_ack_timeout_err` grows, and with
+    On real gear: `show ip route` still has the dead next hop; no counter of the leaf shows drops; with BGP the
+    session's last reset reason is "BFD down" or "interface down"; the NIC's `local_ack_timeout_err` grows, and with
     `req_transport_retries_exceeded` the job ends.
 
     The fix: routing that follows links (BGP unnumbered with BFD), and a retry window longer than BFD's detection time.

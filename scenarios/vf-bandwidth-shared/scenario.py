@@ -25,20 +25,20 @@ class Settings(Parameters):
 class VfBandwidthShared(Scenario[Settings]):
     """Two pods have VFs of one port, and the one with more queue pairs takes most of it.
 
-    A virtual function is a MAC, a VLAN and queues of its own, but no bandwidth of its own: all functions of a port send
-    over one wire. It is shared by what waits for it, not by pods, so a job with five busy queue pairs leaves its
-    neighbour with one a sixth. Nothing is lost and no counter of errors moves; the neighbour's job is slow, and fast
-    again when it is alone.
+    A virtual function has its own MAC, VLAN and queues, but no bandwidth of its own: all functions of a port send over
+    one wire. Waiting queue pairs share the wire, not pods, so a job with five busy queue pairs leaves a sixth to its
+    neighbour with one. Nothing is lost and no error counter grows; the neighbour's job is slow, and fast again when it
+    is alone.
 
     The CNI plugin bandwidth does not help: it shapes a veth, and a VF has none, so the pod is refused. On a NIC a
-    shaper of the kernel would not see RDMA anyway. Rates are scaled: 20 Mbit/s stand for 400 Gbit/s.
+    kernel shaper would not affect RDMA anyway. Rates are scaled: 20 Mbit/s stand for 400 Gbit/s.
 
     On real gear: the port is at its rate (`port_xmit_data` of the physical function), the slow pod's VF far below it;
     `ip -s link show` of the PF has bytes for each VF. `devlink port function rate show` and `ip link show` (max_tx_rate
-    of each VF) say that nothing is bounded.
+    of each VF) show no limit.
 
     The fixes: a limit for each VF (`ip link set PF vf N max_tx_rate`, max_tx_rate of sriov-cni), or a guaranteed share,
-    which gives the rest to whoever needs it (`devlink port function rate … tx_share`, or min_tx_rate).
+    with the rest available to all (`devlink port function rate … tx_share`, or min_tx_rate).
     """
 
     tags = ("cni", "kubernetes", "congestion")

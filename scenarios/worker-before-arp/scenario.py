@@ -19,19 +19,19 @@ class Settings(Parameters):
 class WorkerBeforeArp(Scenario[Settings]):
     """A silent worker joins a job before the switch has its ARP entry, and no rank behind the router reaches it.
 
-    A worker does nothing but RDMA: its gateway is a static neighbour entry, so it never speaks ARP by itself. What it
-    sends arrives. What the ranks of the other subnet answer comes to a leaf that has never heard of it, asks for the
-    address, and drops what it gets meanwhile. When a whole rack starts, the answer waits in the queue of the switch's
-    CPU for seconds. UCX connects over UD and gives up when its timeout is over; NCCL, whose queue pairs go to RTR at
-    once, ends with RETRY_EXC_ERR. The same job started again works, for the leaf knows everybody by then.
+    A worker only does RDMA: its gateway is a static neighbour entry, so it never sends ARP by itself. Its packets
+    arrive. The answers of the ranks in the other subnet come to a leaf without an entry for the worker. The leaf sends
+    an ARP request, and drops packets meanwhile. If a whole rack starts, the answer waits in the queue of the switch's
+    CPU for seconds. UCX connects over UD and gives up after its timeout; NCCL's queue pairs go to RTR at once, so it
+    ends with RETRY_EXC_ERR. If the same job is restarted it works, because the leaf has all entries by then.
 
-    On real gear: the job dies in its first collective, UCX says *unhandled timeout error* (NCCL: "transport retry
+    On real gear: the job dies in its first collective, UCX reports *unhandled timeout error* (NCCL: "transport retry
     counter exceeded") in ranks of other subnets than the worker's, never in those of its own; `show ip arp` has the
     worker as INCOMPLETE, later with an age that is less than the job's; the CPU queue for ARP or glean is full (`show
     policy-map interface control-plane`).
 
     The fixes: a readiness gate, an init container that pings the gateway until it answers: the answer needs the
-    switch's entry. Or more patience: with UCX's own 30 s the job starts late, and lives.
+    switch's entry. Or a longer timeout: with UCX's own 30 s the job starts late, and survives.
     """
 
     tags = ("training", "arp", "kubernetes")

@@ -13,22 +13,23 @@ class Settings(Parameters):
 
 
 class WrongEntryNeverAges(Scenario[Settings]):
-    """A wrong ARP entry never ages, because somebody confirms it all the time.
+    """A wrong ARP entry never ages, because a ghost pod keeps confirming it.
 
     A node was lost, and its pods were started elsewhere with their addresses (a StatefulSet with fixed addresses, an
     evacuated virtual machine). Then the node comes back, and the old pod on it, the ghost, still runs: nobody could
-    stop it. Its traffic brings ARP requests for its gateway, and each moves the switch's entry to it, or confirms it
-    there. The new owner only speaks RoCE and sends no ARP. In scenario ip-reuse waiting helps, since nobody has the old
-    MAC; here the entry is never older than the ghost's last request. A silent ghost is enough, too: before an entry
-    ages the switch asks the MAC it knows, by unicast, and the ghost answers.
+    stop it. Its traffic causes ARP requests for its gateway, and each moves the switch's entry to the ghost, or
+    confirms it. The new owner sends only RoCE and no ARP. In scenario ip-reuse waiting helps, because no host has the
+    old MAC; here the entry is never older than the ghost's last request. Even a silent ghost is enough: before an entry
+    ages, the switch sends a unicast request to its MAC, and the ghost answers.
 
-    On real gear: `show ip arp` has a MAC that is not the server's, with an age that starts again and again; the port
-    behind that MAC (`show mac address-table address`) is another node's. On the node the address is on an interface
-    that the cluster knows nothing of.
+    On real gear: `show ip arp` has a MAC that is not the server's, with an age that restarts again and again; the port
+    of that MAC (`show mac address-table address`) is another node's. On the node the address is on an interface that is
+    unknown to the cluster.
 
-    The fixes: fence the ghost first (its port, its power), then clear the entry, so that the switch asks and the server
-    answers. After clearing alone both are asked, and the ghost takes the entry back with its next packet. Or a switch
-    that asks the old owner before it takes a new one (Huawei's entry-check send-ack): the ghost never gets the entry.
+    The fixes: fence the ghost first (its port, its power), then clear the entry, so that the switch sends a request and
+    the server answers. After clearing alone, both receive the request, and the ghost gets the entry back with its next
+    packet. Or a switch that probes the old owner before it accepts a new one (Huawei's entry-check send-ack): the ghost
+    never gets the entry.
     """
 
     tags = ("arp", "kubernetes", "switch")

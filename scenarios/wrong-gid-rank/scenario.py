@@ -14,21 +14,21 @@ class Settings(Parameters):
 
 
 class WrongGidRank(Scenario[Settings]):
-    """One rank has a GID index that is not its address's, and the job ends before its first collective.
+    """One rank has a wrong GID index for its address, and the job ends before its first collective.
 
-    The template of a job has a constant, UCX_IB_GID_INDEX or NCCL_IB_GID_INDEX, which was right on the nodes that it
-    was written on. On one node the table is another: an address less, a VLAN more, a NIC that had its address before
-    IPv6 was on. There the index is an empty place, and UCX finds no transport on a device that is there and healthy; or
-    it is the link-local GID, or on a NIC with RoCE v1 and v2 one of v1, and the rank cannot be routed to. The node is
-    blamed, for the other ranks' logs say nothing of their own.
+    The template of a job has a constant, UCX_IB_GID_INDEX or NCCL_IB_GID_INDEX, that was right on the original nodes.
+    On one node the table differs: one address less, one VLAN more, a NIC that had its address before IPv6 was on. There
+    the index is an empty entry, and UCX finds no transport on a healthy device. Or it is the link-local GID, or on a
+    NIC with RoCE v1 and v2 a v1 GID, and the rank cannot be reached over a router. The node is blamed, because the
+    other ranks' logs have no error of their own.
 
-    On real gear: `show_gids` on that node, beside another one, has another index for the address and "v2"; UCX says
-    *network device is not available* or *ibv_create_ah … failed: Network is unreachable*, NCCL "Call to
-    ibv_modify_qp failed with error No such device" or "Invalid argument", in this rank alone.
+    On real gear: `show_gids` on that node, beside another one, has another index for the address and "v2"; UCX reports
+    *network device is not available* or *ibv_create_ah … failed: Network is unreachable*, NCCL "Call to ibv_modify_qp
+    failed with error No such device" or "Invalid argument", in this rank alone.
 
-    The fix: no constant. Each rank takes the index of its address, as NCCL does without NCCL_IB_GID_INDEX (or with
-    NCCL_IB_ADDR_RANGE), UCX by itself where it can, and rdma_cm always. Pods that share a NIC's table are the scenario
-    gid-index.
+    The fix: no constant. Each rank looks up the index of its address, as NCCL does without NCCL_IB_GID_INDEX (or with
+    NCCL_IB_ADDR_RANGE), UCX by itself if possible, and rdma_cm always. The scenario gid-index covers pods that share a
+    NIC's table.
     """
 
     tags = ("training", "kubernetes")
