@@ -19,7 +19,7 @@ from testbed.mininet import KernelBridge, RdmaHost
 from testbed.topology import mininet
 from testbed.workload.verbs import Endpoint, connect_pair
 
-MODES = ["shared", "exclusive"]
+MODES = [pytest.param("shared", marks=pytest.mark.slow), "exclusive"]
 SIZE = 5000
 OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
 

@@ -56,7 +56,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the tests whose machines took most CPU time: one that has become dear is seen."""
-    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
+    reports = [
+        report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)
+    ]
     spent = [(dict(report.user_properties).get(CPU, 0.0), report.nodeid) for report in reports]
     terminalreporter.section("CPU seconds")
     for cpu_s, test in sorted(spent, reverse=True)[:DEAREST]:

@@ -48,6 +48,7 @@ def passed(junit):
     return [case.get("name") for case in cases if not {"failure", "error", "skipped"} & {part.tag for part in case}]
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_action_run_a_scenario_and_a_test(repository, tmp_path):
     inputs = {"scenario": "duplicate-ip", "tests": "test_mine.py", "args": "--variant fixed-mac", "out": "testbed-runs"}
     assert set(inputs) == set(ACTION["inputs"])

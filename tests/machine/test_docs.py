@@ -65,6 +65,7 @@ def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
     assert f"{len(snippets)} passed" in done.out
 
 
+@pytest.mark.slow
 def test_the_plugin_of_its_page_is_found_to_announce_nothing_and_is_fixed(testbed, tmp_path):
     """A plugin author's walk, with what comes back of the test that fails."""
     python = blocks("docs/cni-own.md", "python")

@@ -60,6 +60,7 @@ def test_on_the_real_clock_it_sees_traffic_flow(own: Live, prometheus: Prometheu
     sent = 'rdma_sent_bytes_total{lab="flows", node_name="h1"}'
     assert wait_for(lambda: prometheus.value(sent) == 0)
     own("exec", "h2", "--detach", "--", "ib_write_bw", "--run_infinitely")
+    assert wait_for(lambda: ":18515" in own("exec", "h2", "--", "ss", "-ltn").out)
     own("exec", "h1", "--detach", "--", "ib_write_bw", "--run_infinitely", "10.0.10.3")
     assert wait_for(lambda: (prometheus.value(f"changes({sent}[1m])") or 0) >= 3)
     own("exec", "h1", "h2", "--", "pkill", "ib_write_bw")

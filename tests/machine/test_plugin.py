@@ -92,6 +92,7 @@ def test_a_session_is_one_of_plain_and_of_lab_tests(user: Path) -> None:
     assert re.search("^=+ 1 failed in ", run(user, "--lf"), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_workers_have_machines_of_their_own(user: Path) -> None:
     assert "2 passed" in run(user, "-n", "2", "-k", "gateway")
     assert len(list((user / "runs" / "pytest").glob("2*"))) == 2

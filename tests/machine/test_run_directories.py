@@ -24,7 +24,6 @@ def patterns(readme: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("scenario", "variant", "special"),
     [
-        ("ip-reuse", "as-is", {"packets.pcapng", "*.pcap", "*.tcpdump.log", "cni/"}),
         ("headroom-too-small", "as-is", set()),
         pytest.param("training-smoke", "link-down", {"packets.pcapng", "*.pcap", "job/"}, marks=pytest.mark.slow),
     ],
@@ -32,18 +31,24 @@ def patterns(readme: Path) -> set[str]:
 def test_a_run_explains_every_file_that_is_there_and_no_other(testbed, tmp_path, scenario, variant, special):
     done = testbed("run", scenario, "--variant", variant, "--json")
     assert done.status == 0, done.err or done.out
-    out = tmp_path / done.json["out"]
+    check_explained(tmp_path / done.json["out"], [variant], special)
+
+
+def test_so_does_a_run_with_captures_and_pods(ip_reuse):
+    check_explained(ip_reuse.out, ["as-is", "garp"], {"packets.pcapng", "*.pcap", "*.tcpdump.log", "cni/"})
+
+
+def check_explained(out, variants, special):
     assert [path for path in files(out) if not path.read_bytes().strip()] == []
     found = patterns(out / "README.txt")
     assert special <= found
-    names = [
-        f"{path.name}/" if path.is_dir() else path.name for place in (out, out / variant) for path in place.iterdir()
-    ]
-    for name in {*names} - {f"{variant}/", "README.txt"}:
+    places = [out, *(out / variant for variant in variants)]
+    names = [f"{path.name}/" if path.is_dir() else path.name for place in places for path in place.iterdir()]
+    for name in {*names} - {f"{variant}/" for variant in variants} - {"README.txt"}:
         assert any(fnmatch.fnmatch(name, pattern) for pattern in found), name
     for pattern in found:
         assert fnmatch.filter(names, pattern), pattern
-    counted = list(at_the_end(json.loads((out / variant / "counters.json").read_text())))
+    counted = [row for place in places[1:] for row in at_the_end(json.loads((place / "counters.json").read_text()))]
     assert len(counted) > 20
     assert {name for _, _, name, _ in counted if find(name).meaning == "unknown"} == set()
 

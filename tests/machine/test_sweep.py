@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from distributed import LocalCluster
 
 BRITTLE = Path(__file__).parent / "scenarios" / "brittle"
@@ -18,6 +19,7 @@ def rows(file):
     return {(writes, seed): trace for writes, seed, trace in found}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
     """The second fault is needed, and two WRITEs, for it comes before the second one."""
     found = testbed("sweep", BRITTLE, "--seeds", "1", "--over", "writes=1,3", "--set", "size=100", "--json")
@@ -37,6 +39,7 @@ def test_a_run_that_fails_is_found_repeated_and_shrunk(testbed, tmp_path):
     assert result["variants"][0]["without_faults"] == [1]
 
 
+@pytest.mark.slow
 def test_a_run_on_a_cluster_is_the_same_as_here(testbed, tmp_path):
     """The worker has the code that was sent, and the image of its own cache; one process there has all runs."""
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster:

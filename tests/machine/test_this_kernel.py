@@ -34,7 +34,14 @@ def the_users_vm(tmp_path: Path) -> Path:
 
 
 def test_a_run_on_this_kernel_leaves_it_as_it_was(testbed, the_users_vm):
-    done = testbed("pytest", the_users_vm / "test_this_kernel.py", the_users_vm / "test_hardware.py", "--", "-x")
+    files = the_users_vm / "test_this_kernel.py", the_users_vm / "test_hardware.py"
+    done = testbed("pytest", *files, "--", "-x", "-m", "not slow")
+    assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.slow
+def test_its_commands_at_signals_leave_it_as_it_was(testbed, the_users_vm):
+    done = testbed("pytest", the_users_vm / "test_this_kernel.py", "--", "-x", "-m", "slow")
     assert done.status == 0, done.out + done.err
 
 

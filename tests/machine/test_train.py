@@ -48,7 +48,7 @@ def test_a_job_is_repeated_from_its_directory(testbed):
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [
-        ("raises.py", [], "rank 1 on host2: ValueError: no such data set"),
+        pytest.param("raises.py", [], "rank 1 on host2: ValueError: no such data set", marks=pytest.mark.slow),
         pytest.param("prints.py", [], "the ranks of prints.py exchange data over RoCE", marks=pytest.mark.slow),
         pytest.param(
             *("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),

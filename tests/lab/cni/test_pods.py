@@ -62,7 +62,7 @@ def test_a_pod_has_what_its_plugins_gave_it(lab, log, version):
     assert added["data"]["result"]["cniVersion"] == version
 
 
-@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("mode", [pytest.param("shared", marks=pytest.mark.slow), "exclusive"])
 def test_pods_of_two_subnets_speak_rdma(tmp_path, log, request, mode):
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as lab:
@@ -204,7 +204,7 @@ def test_a_deleted_pod_leaves_nothing(lab):
     assert not left_of(lab, before)
 
 
-@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("mode", [pytest.param("shared", marks=pytest.mark.slow), "exclusive"])
 def test_the_end_of_a_lab_deletes_its_pods_the_last_one_first(tmp_path, log, request, mode):
     topology = Topology.load(request.path.parent / ROUTED)
     with Lab(topology, tmp_path, log.emit, rdma_mode=mode, networks=PodNetworks(tmp_path)) as lab:
