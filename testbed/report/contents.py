@@ -18,8 +18,6 @@ from testbed.report.timeline import Bar, Lane, Timeline
 Draw = Callable[[PlanRows], str]
 """Function that draws a plan as SVG."""
 MOST_FILES = 200
-
-
 LEAST_NS = 500_000_000
 MOST = 80
 """Maximum of folds of a time line."""

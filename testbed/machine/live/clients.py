@@ -11,6 +11,8 @@ from typing import Any
 
 from testbed.machine.live.labs import PEER
 
+HIGH_BYTES = 64 << 10
+"""asyncio's default mark: a command with more unread bytes does not read."""
 LAG_BYTES = 64 << 20
 """Unread bytes after which a command is disconnected."""
 
@@ -32,10 +34,6 @@ class Client:
     def unread(self) -> int:
         """Return the bytes that the command has not read."""
         return self.writer.transport.get_write_buffer_size()
-
-    @property
-    def reads(self) -> bool:
-        return self.unread <= self.writer.transport.get_write_buffer_limits()[1]
 
     async def drained(self) -> None:
         """Return when the command has read most of what was sent to it, or has ended."""
@@ -115,7 +113,7 @@ class Clients:
     def waiting(self) -> bool:
         """Return True while a command that reads waits for the machine, and those that do not read can be sent more."""
         room = all(client.unread < LAG_BYTES // 2 for client in self._connected)
-        return room and any(client.reads for client, _ in self._asked.values())
+        return room and any(client.unread <= HIGH_BYTES for client, _ in self._asked.values())
 
     async def drained(self) -> None:
         """Return when all have read most of what was sent to them."""

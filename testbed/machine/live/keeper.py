@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 LIMIT_S = 1e9
 """The machine's own seconds: a lab has no limit."""
-
-
 RECORDED: Mapping[State, labs.Recorded] = {UP: "up", RUNNING: "up", STOPPED: "stopped", ENDING: "ending"}
 """The states in lab.json, in the user's words."""
 
