@@ -1,7 +1,7 @@
 """Tasks side by side, whose failure is one error."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from types import TracebackType
 
 from testbed.errors import TestbedError
@@ -27,3 +27,15 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(inner)
     else:
         yield error
+
+
+async def first_of(*awaited: Awaitable[object]) -> None:
+    """Return when one of them has ended, or raise its error; cancel the others."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()

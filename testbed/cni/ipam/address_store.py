@@ -117,8 +117,7 @@ class Store(Database):
     def put(self, *pools: tuple[Pool, Sequence[Address]], of_cluster: bool = False, source: str = "") -> None:
         """Add or change pools with their addresses: all, or none. An address that is no longer in any pool stays with
         its holder until it is given back; one that moves to another pool takes its holder along. `of_cluster` marks
-        pools that are objects; `source` is the text that defines the others. InputError if an address is in a pool that
-        keeps it."""
+        pools that are objects; `source` defines the others. InputError if an address is in a pool that keeps it."""
         with self.transaction() as database:
             for pool, _ in pools:
                 database.execute(PUT_POOL, (pool.name, json.dumps(written(pool)), of_cluster, source))

@@ -23,8 +23,7 @@ class Catalogue:
 
     def inline(self, network: str, given: Sequence[tuple[str | None, IPPool]]) -> dict[str, IPPool]:
         """Return a configuration's pools by name; the first may have no name. InputError if one is wrong."""
-        names = (name or (f"{network}-{number}" if number else network) for number, (name, _) in enumerate(given))
-        found = dict(zip(names, (pool for _, pool in given), strict=True))
+        found = {name or (f"{network}-{n}" if n else network): pool for n, (name, pool) in enumerate(given)}
         text = json.dumps({name: pool.model_dump() for name, pool in found.items()})
         if any(self._store.source(name) != text for name in found):
             self._store.put(*(pool.made(name) for name, pool in found.items()), source=text)

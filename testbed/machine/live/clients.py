@@ -11,8 +11,7 @@ from typing import Any
 
 from testbed.machine.live.labs import PEER
 
-HIGH_BYTES = 64 << 10
-"""asyncio's default mark: a command with more unread bytes does not read."""
+HIGH_BYTES = 64 << 10  # asyncio's mark of a writer (FlowControlMixin): a command with more unread bytes does not read
 LAG_BYTES = 64 << 20
 """Unread bytes after which a command is disconnected."""
 

@@ -41,6 +41,7 @@ from testbed.machine.live.order import Order
 from testbed.machine.live.stops import Stop
 from testbed.machine.moments import Moment
 from testbed.machine.qemu import Flavour
+from testbed.machine.task_group import first_of
 from testbed.machine.vm import write_bundle
 from testbed.protocol import MESSAGE_BYTES, messages
 from testbed.protocol.live import Down
@@ -193,15 +194,10 @@ class Keeper:
     # The machine
 
     async def drained(self) -> None:
-        """Return when commands have read what a paused machine had no space for, or another one needs the machine: a
-        command that does not read must not stop the lab."""
+        """Return when commands have read what the machine had no space for, or one that reads needs the machine."""
         self._arrived.clear()
         if not (self._clients.waiting or self.life.state is ENDING):
-            drained = asyncio.ensure_future(self._clients.drained())
-            woken = asyncio.ensure_future(self._arrived.wait())
-            await asyncio.wait((drained, woken), return_when=asyncio.FIRST_COMPLETED)
-            drained.cancel()
-            woken.cancel()
+            await first_of(self._clients.drained(), self._arrived.wait())
 
     def received(self, message: dict[str, Any]) -> None:
         if self._endpoint and self._endpoint.receive(message):

@@ -14,6 +14,7 @@ from testbed.machine.live.lifecycle import RUNNING, Lifecycle
 from testbed.machine.live.machine_wire import FULL, IDLE, MOMENT, Wire
 from testbed.machine.live.stops import Act, Stop
 from testbed.machine.moments import Moment, Opened, Saved
+from testbed.machine.task_group import first_of
 from testbed.machine.watch import Watch
 from testbed.protocol import Clock, messages
 from testbed.protocol.live import Continue, Hold, StopAt
@@ -235,15 +236,9 @@ class MachineLoop:
             self.resting = False
 
     async def _unless_ended(self, awaited: Awaitable[object]) -> None:
-        ended = asyncio.ensure_future(self._opened.machine.process.wait())
-        waits = asyncio.ensure_future(awaited)
-        try:
-            await asyncio.wait((waits, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                raise MachineError(f"QEMU ended with status {ended.result()}")
-        finally:
-            ended.cancel()
-            waits.cancel()
+        await first_of(awaited, self._opened.machine.process.wait())
+        if (status := self._opened.machine.process.returncode) is not None:
+            raise MachineError(f"QEMU ended with status {status}")
 
     def _release(self, before: float) -> None:
         """Hand over the requests that came before this time. A resting machine gets one group that came together: the

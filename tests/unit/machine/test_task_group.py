@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from testbed.errors import InputError
-from testbed.machine.task_group import TaskGroup
+from testbed.machine.task_group import TaskGroup, first_of
 
 
 async def fail(*errors: Exception) -> None:
@@ -40,3 +40,14 @@ def test_tasks_that_were_cancelled_are_no_error() -> None:
             group.create_task(asyncio.sleep(60)).cancel()
 
     asyncio.run(cancelled())
+
+
+def test_the_first_of_several_ends_the_others_or_is_their_error() -> None:
+    async def check() -> None:
+        never = asyncio.get_running_loop().create_future()
+        await first_of(never, asyncio.sleep(0))
+        assert never.cancelled()
+        with pytest.raises(OSError, match="broken"):
+            await first_of(fail(OSError("broken")), asyncio.get_running_loop().create_future())
+
+    asyncio.run(check())
