@@ -60,7 +60,7 @@ def test_a_conflist_that_the_plugins_cannot_be_asked_is_2(testbed, tmp_path):
     assert f"{begin} (code 7) Did you mean macvlan? There are: " in done.error
 
 
-@pytest.mark.parametrize("given", ["CNI_PATH", "--plugin-dir"])
+@pytest.mark.parametrize("given", [pytest.param("CNI_PATH", marks=pytest.mark.slow), "--plugin-dir"])
 def test_a_plugin_of_one_s_own_is_called(testbed, tmp_path, given):
     """A script with its module, by the configuration of one plugin."""
     own = tmp_path / "own"

@@ -63,6 +63,7 @@ def test_an_owner_that_answers_is_found_by_both_methods_and_a_slow_one_by_rfc522
 
 
 @pytest.mark.fresh
+@pytest.mark.slow
 def test_a_fixed_address_in_conflict_is_refused_at_every_attempt_and_kept(lab):
     """A pod of a StatefulSet gets no other address, whatever the policy."""
     owner = lab.host("node2")["eth1"]
@@ -182,6 +183,7 @@ def test_ipv6_conflicts_and_gateways(lab):
 
 
 @pytest.mark.fresh
+@pytest.mark.slow
 def test_it_announces_the_addresses_of_its_interface_or_those_of_the_pod(lab):
     wire = lab.switch("leaf")["e3"].capture("arp")
     quick = {"count": 2, "interval": "10ms"}
@@ -247,6 +249,7 @@ def test_behind_bridge_the_first_interface_answers_by_its_own_table(lab):
 # The node's way to its pod
 
 
+@pytest.mark.slow
 def test_the_node_reaches_its_pods_by_a_veth_of_each(lab):
     node = lab.host("node1")
     bare = create(lab, "bare", rail(1, steps=["routes"]))

@@ -45,7 +45,7 @@ def inputs(random, ranks, length, dtype):
 def test_each_collective_gives_what_numpy_gives(lab, random):
     with Group(nics(lab)) as group:
         for dtype in ("float32", "float64", "float16", "int32", "int64", "uint8"):
-            for length in (1, 3, 1000, 40_001) if dtype == "float32" else (3, 1000):
+            for length in (1, 3, 40_001) if dtype == "float32" else (1001,):
                 arrays = inputs(random, 4, length, dtype)
                 before = [array.copy() for array in arrays]
                 for op, ufunc in (("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)):

@@ -101,20 +101,20 @@ def test_the_table_learns_from_an_announcement_and_only_new_queue_pairs_follow_i
 
 
 @pytest.mark.parametrize("model", ["rxe", "hardware"])
-def test_twenty_minutes_of_rdma_cause_no_arp(wire: Wire, nics: HardwareNics, model: str) -> None:
+def test_five_minutes_of_rdma_cause_no_arp(wire: Wire, nics: HardwareNics, model: str) -> None:
     hosts = wire.left, wire.right
     cards = [nics.add(host.entered, "eth1", host.device) if model == "hardware" else None for host in hosts]
     with connected(wire, *cards) as (left, _):
         sniffers = [wire.sniff(host) for host in hosts]
-        end = time.monotonic() + 1200
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             assert left.write(64, within=SOON).ok
             time.sleep(4)
         seen = [[frame.kind for frame in sniffer.frames()] for sniffer in sniffers]
 
-    assert all(kinds.count("roce") >= 299 for kinds in seen)
+    assert all(kinds.count("roce") >= 74 for kinds in seen)
     requests = sum(kinds.count("arp") for kinds in seen)
-    assert requests == 0 if model == "hardware" else requests >= 20
+    assert requests == 0 if model == "hardware" else requests >= 5
 
 
 def test_a_queue_pair_that_was_never_ready_has_no_pin(wire: Wire, nics: HardwareNics) -> None:

@@ -8,8 +8,8 @@ from testbed.errors import InputError
 from testbed.topology.fabrics import leaf_spine, single
 from testbed.workload import Attributes, LinkTraffic, connected, paths
 
-UPLINKS = 32
-"""16 parallel links to each of two spines."""
+UPLINKS = 16
+"""8 parallel links to each of two spines."""
 FABRIC = leaf_spine(leaves=2, spines=2, hosts=1, parallel=UPLINKS // 2).topology()
 LABELS = range(1, 257)
 BYTES = 4096
@@ -40,7 +40,7 @@ def test_packets_take_the_links_that_the_switches_name(lab):
 
 
 @pytest.mark.topology(FABRIC)
-def test_a_leaf_spreads_flows_over_32_uplinks_to_two_spines(lab):
+def test_a_leaf_spreads_flows_over_16_uplinks_to_two_spines(lab):
     near, far = lab.host("host1")["eth1"], lab.host("host2")["eth1"]
     found = paths([(near, far, Attributes(flow_label=label).source_port) for label in LABELS])
 

@@ -78,7 +78,9 @@ def programs() -> Iterator[tuple[int, str]]:
 @pytest.fixture(scope="module", autouse=True)
 def _the_users_vm() -> None:
     """What a distribution and its daemons have set, and a module that gives each network namespace a tunnel. Its kernel
-    does not trace queue pairs, as that of the snapshot does."""
+    does not trace queue pairs, as that of the snapshot does. Modules that this machine has compiled are not compiled
+    again for the command."""
+    shutil.copytree(Path(executor.__file__).parents[1], HERE / "installed" / "testbed", dirs_exist_ok=True)
     connections.disarm()
     for path in SETTINGS:
         sysctl.write(path, 512 if "gc_thresh" in path else 0)

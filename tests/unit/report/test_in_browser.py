@@ -18,7 +18,6 @@ from testbed.cli.main import invoke
 SCREENSHOTS = Path(__file__).parents[3] / "runs" / "screenshots"
 EVIL = "</script><img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 RETRIES = "client client-eth1 retry_exceeded_err"
-FAST_MS = 2000
 """For a page with 100 000 events, from its address to its last line."""
 
 
@@ -239,7 +238,9 @@ def test_variants_are_compared(page: Browser, run_directory: Path, tmp_path: Pat
     page.screenshot(SCREENSHOTS / "compare.png")
 
 
-def test_a_hundred_thousand_events_are_shown_at_once(page: Browser, tmp_path: Path) -> None:
+def test_a_page_of_many_events_has_no_more_elements_than_one_of_a_few(page: Browser, tmp_path: Path) -> None:
+    """It is shown at once: the rows that are seen are made, the time line draws what a pixel can show."""
+
     def one(number: int) -> dict[str, Any]:
         t, switch = number * MS // 2, f"leaf{number % 4}"
         mac, ip = f"02:00:00:00:{number % 40:02x}:01", f"10.0.{number % 40}.2"
@@ -250,16 +251,13 @@ def test_a_hundred_thousand_events_are_shown_at_once(page: Browser, tmp_path: Pa
     def change(result: dict[str, Any]) -> None:
         result["variants"][0]["virtual_s"] = 50.0
 
-    report = report_of(make_run(tmp_path / "many", [one(number) for number in range(100_000)], change))
-    took = []
-    for _ in range(3):
-        page.open(report)
-        took.append(page.run("Number(document.documentElement.dataset.ready)"))
-        if took[-1] < FAST_MS:
-            break
-    assert min(took) < FAST_MS, f"milliseconds in each of three times: {took}"
-    assert text_of(page, "#events .tools").endswith("100000 of 100000 events")
-    page.screenshot(SCREENSHOTS / "hundred-thousand-events.png")
+    elements = []
+    for count in 2_000, 20_000:
+        page.open(report_of(make_run(tmp_path / str(count), [one(number) for number in range(count)], change)))
+        assert text_of(page, "#events .tools").endswith(f"{count} of {count} events")
+        elements.append(page.run("document.getElementsByTagName('*').length"))
+    assert elements[1] < 1.1 * elements[0]
+    page.screenshot(SCREENSHOTS / "many-events.png")
 
 
 def collective(t: int, hosts: list[str], **more: Any) -> dict[str, Any]:
