@@ -135,6 +135,12 @@ def run_in_a_machine(tmp_path: Path) -> Callable[[str, str], list[dict[str, Any]
     return run
 
 
+@pytest.fixture(scope="session")
+def short() -> Path:
+    """A scenario that takes half the time of ip-reuse."""
+    return HERE / "scenarios" / "short" / "scenario.py"
+
+
 @pytest.fixture
 def misbehave() -> Path:
     return HERE / "scenarios" / "misbehave.py"

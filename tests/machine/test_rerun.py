@@ -11,8 +11,8 @@ from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
 
 
-def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, tmp_path):
-    done = testbed("run", "duplicate-ip", "--variant", "fixed-mac", "--set", "profile=sonic", "--seed", "7", "--json")
+def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, short, tmp_path):
+    done = testbed("run", short, "--set", "profile=sonic", "--seed", "7", "--json")
     copy = tmp_path / "archive" / "of a run"
     shutil.copytree(tmp_path / done.json["out"], copy)
     shutil.rmtree(tmp_path / "runs")
@@ -24,7 +24,7 @@ def test_a_run_is_repeated_from_a_copy_of_its_directory(testbed, tmp_path):
         assert now[key] == then[key], key
     assert again.json["run"]["made_from"] == done.json["made_from"]
     for name in ("events.jsonl", "topology.json", "leaf-e3.pcap"):
-        paths = copy / "fixed-mac" / name, tmp_path / again.json["run"]["out"] / "fixed-mac" / name
+        paths = copy / "announced" / name, tmp_path / again.json["run"]["out"] / "announced" / name
         assert paths[0].read_bytes() == paths[1].read_bytes(), name
 
 
@@ -32,7 +32,7 @@ class Screen(runs.Listener):
     """Keeps events in the order in which they are printed for good."""
 
     def __init__(self) -> None:
-        self.running = Running("as-is")
+        self.running = Running("announced")
         self.printed = []
 
     def event(self, telling, event):
@@ -45,19 +45,19 @@ class Screen(runs.Listener):
         self.printed += self.running.settle(float("inf"))
 
 
-def test_a_run_is_shown_in_the_order_of_its_events(tmp_path):
+def test_a_run_is_shown_in_the_order_of_its_events(short, tmp_path):
     """Switches report what they did after the step in which they did it."""
-    source = scenarios.resolve("ip-reuse")
+    source = scenarios.resolve(str(short))
     [info] = asyncio.run(scenarios.describe([(source, {})]))
     machine, screen = VirtualMachine(find(), Flavour("virtual"), lambda _: None), Screen()
 
     async def run():
         return await runs.run(
-            source, info, runs.choose(info, ["garp"]), 1, machine, tmp_path, screen, asyncio.Semaphore(1)
+            source, info, runs.choose(info, ["announced"]), 1, machine, tmp_path, screen, asyncio.Semaphore(1)
         )
 
     result = asyncio.run(run())
     assert result.as_expected
-    events = [json.loads(line) for line in (tmp_path / "garp" / "events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (tmp_path / "announced" / "events.jsonl").read_text().splitlines()]
     assert screen.printed == events
     assert any(event["kind"].startswith("arp.") for event in events)

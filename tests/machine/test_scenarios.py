@@ -20,8 +20,8 @@ def test_the_first_variant_has_the_same_trace_again(testbed, scenario):
     assert done.status == 0, done.out + done.err
 
 
-def test_a_matrix_compares_profiles_and_is_repeated(testbed):
-    done = testbed("matrix", "ip-reuse", "--variant", "garp", "--over", "profile=cisco-nxos,sonic", "--json")
+def test_a_matrix_compares_profiles_and_is_repeated(testbed, short):
+    done = testbed("matrix", short, "--variant", "announced", "--over", "profile=cisco-nxos,sonic", "--json")
     again = testbed("rerun", done.json["out"], "--variant", "profile=sonic", "--json")
     assert again.status == 0, again.err
     (variant,) = again.json["run"]["variants"]

@@ -30,7 +30,7 @@ class Misbehave(Scenario):
     """User code that goes wrong as the variant says."""
 
     limit_s = 30
-    busy_limit_s = 4
+    busy_limit_s = 2
     variants = tuple(Variant(name, "healthy", name) for name in WAYS)
 
     def run(self, run, parameters):  # noqa: PLR0912 (a way a branch)
