@@ -110,7 +110,7 @@ def _session(directory: Path) -> Run:
         raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
     parts = (*failed, *passed[: max(0, MOST_TESTS - len(failed))])
     if not parts:
-        raise InputError("no test of this session has a lab in its tmp_path", where=str(directory), hint="pytest.txt has its output.")
+        raise InputError("no test has a lab in its tmp_path", where=str(directory), hint="pytest.txt has its output.")
     return Run(
         name="pytest",
         place=directory.resolve().name,

@@ -279,5 +279,5 @@ def test_a_session_whose_tests_are_damaged_is_an_error(tmp_path: Path, damage: s
 
 
 def test_a_session_without_labs_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no test of this session has a lab in its tmp_path"):
+    with pytest.raises(InputError, match="no test has a lab in its tmp_path"):
         read_run(session(tmp_path))
