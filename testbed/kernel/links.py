@@ -53,7 +53,7 @@ BOND_OPTIONS = {
 USER_HZ = 100
 """Ticks per second of times that the kernel shows."""
 
-_IFF_UP = 0x1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
@@ -82,6 +82,18 @@ class End(NamedTuple):
     name: str
     mac: str
     mtu: int
+
+
+class LinkState(NamedTuple):
+    """An interface as the kernel has it. `master` is the index of its bridge or bond, 0 if it has none."""
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    """Set up, with or without a carrier."""
+    carrier: bool
+    master: int
 
 
 class Qdisc(NamedTuple):
@@ -251,6 +263,11 @@ class Links(Netlink):
         for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
             yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
 
+    def link_states(self) -> dict[int, LinkState]:
+        """Return all interfaces by index."""
+        messages = self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP)
+        return dict(found for found in (link_state(body) for _, body in messages) if found)
+
     def aliases(self) -> dict[int, str]:
         """Return the aliases of all interfaces by index."""
         return {index: _alias(link) for index, link in self._all()}
@@ -306,6 +323,22 @@ class Links(Netlink):
 def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change: int = 0) -> bytes:
     """Pack the header of a message about an interface."""
     return _IFINFOMSG.pack(family, 0, index, flags, change)
+
+
+def link_state(body: bytes) -> tuple[int, LinkState] | None:
+    """Read RTM_NEWLINK or RTM_DELLINK: (index, interface); None if it is about a port of a bridge as such."""
+    family, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
+    if family != socket.AF_UNSPEC:
+        return None
+    values = netlink.attributes(body, _IFINFOMSG.size)
+    return index, LinkState(
+        name=netlink.text(values[IFLA_IFNAME]),
+        mac=values.get(IFLA_ADDRESS, b"").hex(":"),
+        mtu=netlink.number(values.get(_IFLA_MTU, b"")),
+        up=bool(flags & _IFF_UP),
+        carrier=bool(flags & _IFF_LOWER_UP),
+        master=netlink.number(values.get(_IFLA_MASTER, b"")),
+    )
 
 
 def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from testbed.lab.kernel_view import KernelView
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
 from testbed.protocol.events import Data
@@ -22,6 +23,7 @@ class Context:
     """The run directory, for captures and outputs."""
     emit: Emit
     scheduler: Scheduler
+    view: KernelView
     devices: RdmaDevices
     files: Path
     """The directory of the topology file, where containers find their files."""

@@ -46,11 +46,22 @@ class HostInterface(Interface):
         super().__init__(node, name, index, mac, plan)
         self._model = model
         self._routes = routes
-        self.addresses: dict[Family, IPInterface] = {}
+        self._lost: list[IPInterface] = []
+        """IPv6 addresses that it loses while it is held down."""
         self.rdma: str | None = None
         self.nic: HardwareNic | None = None
 
     # Addresses
+
+    @property
+    def all_addresses(self) -> list[IPInterface]:
+        """Return its addresses as the kernel has them, without those of the link."""
+        return [*self.node.now().addresses.get(self.index, [])]
+
+    @property
+    def addresses(self) -> dict[Family, IPInterface]:
+        """Return the first one of each family."""
+        return {address.version: address for address in reversed(self.all_addresses)}
 
     @overload
     def address(self, family: Literal[4] = 4) -> IPv4Interface: ...
@@ -63,9 +74,10 @@ class HostInterface(Interface):
 
     def address(self, family: Family = 4) -> IPInterface:
         """Return its address of a family; InputError if it has none."""
-        if family not in self.addresses:
+        found = self.addresses.get(family)
+        if found is None:
             raise InputError(f"{self.name} of {self.node} has no IPv{family} address")
-        return self.addresses[family]
+        return found
 
     def gateway(self, family: Family = 4) -> IPAddress:
         """Return the planned gateway of its subnet; InputError if there is none. A pod's is not planned."""
@@ -75,24 +87,18 @@ class HostInterface(Interface):
         return gateway
 
     def add_address(self, address: IPInterface) -> None:
-        self.configure_address(address)
-        self.emit(events.ADDRESS(interface=self.name, ip=str(address.ip), has=True), f"{self.name} has {address}")
-
-    def configure_address(self, address: IPInterface) -> None:
-        """Add an address that the plan gives it, without an event."""
         if isinstance(address, IPv6Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
         self.node.kernel.set_address(self.index, address)
-        self.addresses[address.version] = address
+        self.node.context.view.drain()
 
     def remove_address(self, family: Family = 4) -> IPInterface:
-        """Remove its address of a family and return it."""
+        """Remove its first address of a family and return it."""
         address = self.address(family)
         self.node.kernel.delete_address(self.index, address)
-        lost = events.ADDRESS(interface=self.name, ip=str(address.ip), has=False)
-        self.emit(lost, f"{self.name} no longer has {address}")
-        return self.addresses.pop(family)
+        self.node.context.view.drain()
+        return address
 
     def set_mac(self, mac: str) -> None:
         """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
@@ -102,20 +108,20 @@ class HostInterface(Interface):
                 hint="Set `rdma: false` for the host, and call `add_rdma` after the change.",
             )
         self.node.kernel.set_link(self.index, mac=mac)
-        self.mac = mac
-        self.emit(events.LINK(interface=self.name, mac=mac), f"{self.name} has MAC {mac}")
+        self.node.context.view.drain()
 
     def hold_down(self) -> Callable[[], None]:
         """Set the NIC down, which removes its IPv6 address and its routes. The returned function restores all of that,
         if nobody else holds it down."""
         self._routes.go(self.name)
+        self._lost += [address for address in self.all_addresses if address.version == 6]
         release = super().hold_down()
 
         def bring_back() -> None:
             release()
             if self.is_up:
-                if 6 in self.addresses:
-                    self.configure_address(self.addresses[6])
+                while self._lost:
+                    self.add_address(self._lost.pop(0))
                 self._routes.come_back()
 
         return bring_back

@@ -11,6 +11,7 @@ from testbed.kernel.links import End
 from testbed.lab.context import Context, Emit
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
+from testbed.lab.kernel_view import KernelView
 from testbed.lab.leaks import CNI_AGENT, inventory
 from testbed.lab.lossless_network import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
@@ -76,7 +77,10 @@ class Lab:
         """Faults that were injected (testbed.faults.Injection), in their order."""
         self._profiles = dict(profiles or {})
         self._devices = RdmaDevices()
-        self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices, files.absolute())
+        self._view = KernelView()
+        self._context = Context(
+            self.plan.name, directory, emit, self.scheduler, self._view, self._devices, files.absolute()
+        )
         self.pods = Pods(self.nodes, networks, self._context)
         self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None
@@ -178,6 +182,9 @@ class Lab:
         for node in nodes:
             node.begin()
         for node in nodes:
+            self._view.watch(node)
+        self.scheduler.sources.append(self._view)
+        for node in nodes:
             node.execute(node.plan.exec if node.plan else ())
 
     def __exit__(self, *_: object) -> None:
@@ -186,6 +193,7 @@ class Lab:
     def close(self) -> None:
         """Take everything down, whatever state it is in."""
         with ExitStack() as steps:  # the last one entered is the first one taken
+            steps.callback(self._view.close)
             steps.callback(own_devices.end)
             steps.callback(self._control_planes.stop)
             steps.callback(self._devices.close)
@@ -194,6 +202,7 @@ class Lab:
             if self.lossless:
                 steps.callback(self.lossless.close)
             steps.callback(self._control_planes.stop_routing)
+            steps.callback(self._view.stop)
             steps.callback(self._undo.close)
             self.scheduler.close()
 

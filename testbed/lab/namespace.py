@@ -17,6 +17,7 @@ from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
+from testbed.lab.kernel_view import Seen
 from testbed.lab.processes import Process
 from testbed.protocol import events
 
@@ -50,6 +51,8 @@ class Namespace:
                 sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
         self.kernel.set_link(LOOPBACK, up=True)
         context.scheduler.namespaces[self.namespace] = None
+        self.seen: Seen | None = None
+        """What the kernel had here when notifications were last read, once the lab follows them."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
         self._files = 0
@@ -65,6 +68,13 @@ class Namespace:
 
         with self.entered():
             return IPRoute()
+
+    def now(self) -> Seen:
+        """Return what the kernel has here now; of a namespace that has gone what it had at last."""
+        if self.seen is None:
+            return Seen(self.kernel)
+        self.context.view.drain()
+        return self.seen
 
     def entered(self) -> AbstractContextManager[None]:
         """Enter the namespace: the block's sockets, devices and /proc/sys/net are those of this namespace."""
@@ -147,6 +157,7 @@ class Namespace:
         self._undo.close()
 
     def close(self) -> None:
+        self.context.view.forget(self)
         self.context.scheduler.namespaces.pop(self.namespace, None)
         self.kernel.close()
         if "ip" in self.__dict__:

@@ -214,7 +214,8 @@ class Pods:
             raise InputError(f"{wrong}: CNI allows one operation at a time for a container")
         self._operations[pod] = operation
         try:
-            return (yield from job)
+            with self._context.view.quietly(pod.host, pod):
+                return (yield from job)
         finally:
             del self._operations[pod]
 
@@ -226,6 +227,7 @@ class Pods:
             wrong_input = isinstance(error, InputError | UnschedulableError)  # found before any plugin is called
             if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
                 plugged.forget(pod)
+                self._context.view.watch(pod)
                 pod.context.emit(events.POD(host=host.name), name, f"left on {host.name} after a failed ADD: no DEL")
                 raise
             try:
@@ -236,6 +238,7 @@ class Pods:
             except TestbedError as later:
                 error.add_note(f"After that the pod could not be removed cleanly: {later}")
             raise
+        self._context.view.watch(pod)
         try:
             pod.begin()
         except BaseException:
@@ -304,7 +307,8 @@ class Pods:
         As libcni does it: DEL for each pod that was added and is neither there nor deleted, then GC of each plugin if
         the network is of CNI 1.1.0 or later. Raise what failed, after all has been tried.
         """
-        self._run(self.networks.collect(host, networks))
+        with self._context.view.quietly(host):
+            self._run(self.networks.collect(host, networks))
 
     def status(self, host: Host, networks: Sequence[Network]) -> None:
         """Run CNI's STATUS of `networks` on a host; raise the error of a plugin that cannot serve a pod (CNI 1.1.0)."""

@@ -208,14 +208,23 @@ class Service(Data):
 
 class Link(Data):
     interface: str
-    state: Literal["up", "down"] | None = None
+    state: Literal["up", "down", "new", "gone"] | None = None
     mac: str | None = None
     mtu: int | None = None
+    master: str | None = None
+    """The bridge or bond that it is in from now on; empty: none."""
 
 
 class Address(Data):
     interface: str
     ip: str
+    has: bool
+
+
+class HostRoute(Data):
+    to: str
+    via: list[str]
+    """Gateways, or interfaces where there is none."""
     has: bool
 
 
@@ -238,8 +247,9 @@ EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
 CONTAINER = Kind("container", Container, "The container of a node runs.")
 SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")
 PROFILE = Kind("profile", Data, "`testbed profile set` changes a switch. Its fields are the values that it sets.")
-LINK = Kind("link", Link, "An interface goes up or down, or gets another MAC, MTU or quality, whose keys are fields.")
+LINK = Kind("link", Link, "An interface changes: its state, MAC, MTU, bridge, or quality, whose keys are fields.")
 ADDRESS = Kind("address", Address, "An interface gets an address, or loses it.")
+ROUTE = Kind("route", HostRoute, "A route is set or deleted by hand.")
 GARP = Kind("garp", Announcement, "A host announces its address by a gratuitous ARP request.")
 NA = Kind("na", Announcement, "A host announces its address by an unsolicited neighbour advertisement.")
 PFC_PAUSED = Kind("pfc.paused", Pause, "PFC paused a port. `t` is the begin; the event comes when it is over.")

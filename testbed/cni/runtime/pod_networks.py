@@ -273,11 +273,8 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
     """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
-    for name, mac in verification.interfaces(attachment, result).items():
-        pod.adopt(name, mac)
-    for given in verification.addresses(attachment, result):
-        if given.interface in pod.interfaces:  # a result without interfaces is an IPAM plugin's
-            pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
+    for name in verification.interfaces(attachment, result):
+        pod.adopt(name)
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():

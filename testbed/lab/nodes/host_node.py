@@ -58,7 +58,7 @@ class Host(Node[HostInterface]):
         super().configure()
         for interface in self.interfaces.values():
             for address in interface.plan.addresses if interface.plan else ():
-                interface.configure_address(address)
+                interface.add_address(address)
         for route in self.plan.routes if self.plan else ():
             self.add_route(route.destination, *route.via)
 
