@@ -18,7 +18,17 @@ from testbed.nic import HardwareNic
 from testbed.nic.congestion_control import congestion
 from testbed.protocol import events
 from testbed.switch import packets
-from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
+from testbed.topology import (
+    AnAddress,
+    AnInterface,
+    CongestionControl,
+    Family,
+    IPAddress,
+    IPInterface,
+    NicModel,
+    address_of,
+    interface_of,
+)
 from testbed.topology import Interface as InterfacePlan
 
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
@@ -86,19 +96,27 @@ class HostInterface(Interface):
             raise InputError(f"{self.name} of {self.node} has no IPv{family} gateway")
         return gateway
 
-    def add_address(self, address: IPInterface) -> None:
+    def add_address(self, address: AnInterface) -> None:
+        """Add an address with its prefix length, such as 10.0.10.2/24."""
+        address = interface_of(address)
         if isinstance(address, IPv6Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
         self.node.kernel.set_address(self.index, address)
         self.node.context.view.drain()
 
-    def remove_address(self, family: Family = 4) -> IPInterface:
-        """Remove its first address of a family and return it."""
-        address = self.address(family)
+    def remove_address(self, which: Family | AnAddress = 4) -> IPInterface:
+        """Remove an address, or the first one of a family, and return it. InputError if it has none."""
+        address = self.address(which) if isinstance(which, int) else self._own(address_of(which))
         self.node.kernel.delete_address(self.index, address)
         self.node.context.view.drain()
         return address
+
+    def _own(self, ip: IPAddress) -> IPInterface:
+        found = self.all_addresses
+        if own := next((address for address in found if address.ip == ip), None):
+            return own
+        raise InputError(f"{self} has no address {ip}", hint=f"It has: {', '.join(map(str, found)) or 'none'}.")
 
     def set_mac(self, mac: str) -> None:
         """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
@@ -161,21 +179,22 @@ class HostInterface(Interface):
 
     # Neighbours
 
-    def set_neighbour(self, ip: IPAddress, mac: str) -> None:
+    def set_neighbour(self, ip: AnAddress, mac: str) -> None:
         """Set a static neighbour entry, as ``ip neigh replace … nud permanent``."""
-        self.node.kernel.set_neighbour(self.index, ip, mac)
+        self.node.kernel.set_neighbour(self.index, address_of(ip), mac)
 
-    def neighbour(self, ip: IPAddress) -> str | None:
+    def neighbour(self, ip: AnAddress) -> str | None:
         """Return the MAC that the host has for `ip` here, None if it has none."""
         entry = self._neighbour(ip)
         return entry.mac if entry else None
 
-    def neighbour_state(self, ip: IPAddress) -> str | None:
+    def neighbour_state(self, ip: AnAddress) -> str | None:
         """Return the entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
         entry = self._neighbour(ip)
         return entry.state if entry else None
 
-    def _neighbour(self, ip: IPAddress) -> Neighbour | None:
+    def _neighbour(self, ip: AnAddress) -> Neighbour | None:
+        ip = address_of(ip)
         found = self.node.kernel.neighbours(ip.version)
         return next((entry for entry in found if (entry.index, entry.ip) == (self.index, ip)), None)
 
@@ -183,9 +202,10 @@ class HostInterface(Interface):
         """Return whether its IPv4 gateway answers a ping; `within` in seconds. Both know each other's MAC then."""
         return self.node.ping(self.gateway(), within=within)
 
-    def unreached(self, ip: IPAddress) -> str:
+    def unreached(self, ip: AnAddress) -> str:
         """Return the reason why packets from here do not reach `ip`, from the kernel's current state: no route, or a
         next hop that does not answer. Empty if it knows of no obstacle."""
+        ip = address_of(ip)
         source = self.addresses.get(ip.version)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
         command += ["from", str(source.ip)] if source else []
@@ -210,10 +230,10 @@ class HostInterface(Interface):
 
     # Frames
 
-    def announce(self, family: Family = 4, *, ip: IPAddress | None = None) -> None:
+    def announce(self, family: Family = 4, *, ip: AnAddress | None = None) -> None:
         """Broadcast a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicast an
         unsolicited neighbour advertisement. `ip` replaces its own address of the family."""
-        ip = ip or self.address(family).ip
+        ip = address_of(ip) if ip is not None else self.address(family).ip
         self.send(packets.gratuitous(self.mac, ip))
         kind = events.GARP if ip.version == 4 else events.NA
         self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")

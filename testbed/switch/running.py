@@ -176,10 +176,10 @@ class _Switch:
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
 
-    def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
-        for (at_vlan, learned), port in self._control.fdb.ports.items():
-            if vlan in (None, at_vlan) and mac in (None, learned):
-                self._data.delete_fdb(at_vlan, learned, port)
+    def clear_fdb(self, vlan: int | None, mac: str | None, port: str | None) -> None:
+        for (at_vlan, learned), at_port in self._control.fdb.ports.items():
+            if vlan in (None, at_vlan) and mac in (None, learned) and port in (None, at_port):
+                self._data.delete_fdb(at_vlan, learned, at_port)
         self.catch_up()
 
     def set(self, values: dict[str, object]) -> None:

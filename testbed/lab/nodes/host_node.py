@@ -17,7 +17,7 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
 from testbed.switch import ecmp
-from testbed.topology import Container, IPAddress, IPNetwork, NicModel, pod_mac
+from testbed.topology import AnAddress, ANetwork, Container, NicModel, address_of, network_of, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -96,17 +96,20 @@ class Host(Node[HostInterface]):
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
         self.kernel.add_macvlan(name, self[parent].index, mac)
 
-    def service(self, address: IPv4Address, port: int) -> Service:
+    def service(self, address: IPv4Address | str, port: int) -> Service:
         """Return a stable address and TCP port for what moves between hosts: ``host.service(address, 80).forward(to,
         8080)``. The host needs a route to the address."""
-        return Service(self, address, port)
+        found = address_of(address)
+        if found.version == 6:
+            raise InputError(f"{found} is an IPv6 address: services are of IPv4")
+        return Service(self, found, port)
 
-    def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
+    def add_route(self, destination: ANetwork, *via: AnAddress) -> None:
         """Add a route. Several next hops have equal cost: each flow takes one of them."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
-        self.kernel.add_route(destination, via)
+        self.kernel.add_route(network_of(destination), map(address_of, via))
 
 
 class PodOwner(Protocol):
