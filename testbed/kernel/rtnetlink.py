@@ -49,7 +49,7 @@ POINT_TO_POINT = 31
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
-_NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NTF_MASTER = 1, 2, 3, 5, 0x4
+_NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
 FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
 _NETNSA_NSID, _NETNSA_FD, _ANY_NUMBER = 1, 3, struct.pack("=i", -1)
 _IFADDRMSG = struct.Struct("=BBBBi")  # family, prefix length, flags, scope, interface
@@ -72,9 +72,11 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class FdbEntry:
-    """An entry of a bridge's forwarding database, on the port with this index."""
+    """An entry of a bridge's forwarding database, on the port with this index; `bridge` is 0 for the entry of a device
+    that has such a table of its own, as VXLAN has."""
 
     index: int
+    bridge: int
     state: int
     vlan: int
     mac: str
@@ -215,7 +217,8 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
     values = netlink.attributes(body, _NDMSG.size)
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
-    return FdbEntry(index, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
+    bridge = netlink.number(values.get(_NDA_MASTER, b""))
+    return FdbEntry(index, bridge, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
 
 
 def _address(index: int, address: IPInterface) -> bytes:

@@ -476,7 +476,9 @@ EVICTED = Kind(
     "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )
 LIMITED = Kind("arp.limited", Limited, "ARP to the CPU is over its rate: {packets} dropped")
-CLEARED = Kind("arp.cleared", Change, "ARP {ip} is cleared")
+CLEARED = Kind(
+    "arp.cleared", Change, "ARP {ip} is cleared", {"no-carrier": "ARP {ip} is cleared: its VLAN has no carrier"}
+)
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
 RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")
 FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}")

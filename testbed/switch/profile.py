@@ -88,6 +88,10 @@ class Profile(BaseModel):
     announce: bool = False
     """True if the switch sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
+    svi_carrier: Literal["keep", "purge"] = "keep"
+    """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
+    ndisc_evict_nocarrier)."""
+
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""
     arp_cap_per_svi: Entries | None = None
