@@ -50,6 +50,7 @@ COMMANDS = {
     "tables": ("testbed.cli.live.inspect_commands:tables", "Show the ARP, ND and FDB tables of a switch of a lab."),
     "events": ("testbed.cli.live.inspect_commands:events", "Show the events of a lab."),
     "advance": ("testbed.cli.live.change_commands:advance", "Let virtual time pass in a lab."),
+    "address": ("testbed.cli.live.change_commands:address", "Add, delete or move an address of a host or pod."),
     "announce": ("testbed.cli.live.change_commands:announce", "Announce an interface's address by GARP or NA."),
     "link": ("testbed.cli.live.change_commands:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.change_commands:pod", "Create and delete pods in a lab."),

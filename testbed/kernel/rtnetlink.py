@@ -84,6 +84,13 @@ class FdbEntry:
     """Ticks since the last frame from the MAC."""
 
 
+class Route(NamedTuple):
+    """A route of the main table. Hops are interface indices and gateways, None where a destination is attached."""
+
+    to: IPNetwork
+    hops: list[tuple[int, IPAddress | None]]
+
+
 class Rtnetlink(Links):
     """An rtnetlink socket. Interfaces are given by their index."""
 
@@ -178,6 +185,13 @@ class Rtnetlink(Links):
                         sorted(index for index, _ in next_hops(values)),
                     )
 
+    def routes_by_hand(self) -> Iterator[Route]:
+        """Yield the main table's routes that neither a routing daemon nor the kernel made."""
+        for family in FAMILIES.values():
+            for _, body in self.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
+                if route := route_by_hand(body):
+                    yield route
+
     def add_dscp_rule(self, family: int, dscp: int, table: int) -> None:
         """Make packets with a DSCP use a table first; its number is the rule's priority too."""
         rule = _rule(family, table) + netlink.attribute(_FRA_DSCP, bytes([dscp]))
@@ -234,13 +248,6 @@ def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) 
 
 def _rule(family: int, table: int) -> bytes:
     return RULE.pack(family, 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL, 0) + netlink.u32(FRA_PRIORITY, table)
-
-
-class Route(NamedTuple):
-    """A route of the main table. Hops are interface indices and gateways, None where a destination is attached."""
-
-    to: IPNetwork
-    hops: list[tuple[int, IPAddress | None]]
 
 
 def route_by_hand(body: bytes) -> Route | None:

@@ -214,8 +214,18 @@ class Announce(LiveRequest[None], handler="changing:announce"):
     ip: str | None = None
 
 
+class AddressChange(LiveRequest[LinkRow], handler="changing:change_address"):
+    """Give an interface an address with its prefix length, take one away, or move one from the interface that has it.
+    The response is the interface that it is about."""
+
+    change: Literal["add", "del", "move"]
+    end: str
+    address: str
+
+
 class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
-    """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
+    """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces; `target`
+    may be an address that one interface of the lab has."""
 
     source: str
     target: str

@@ -16,6 +16,7 @@ from testbed.lab import HostInterface, Pod
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
+from testbed.topology import IPAddress, address_of
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.queue_pair import ConnectError
@@ -97,14 +98,44 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
 
 def announce(request: live.Announce, call: Call) -> None:
     interface = nic(call, request.end)
-    if request.ip is None:
-        interface.announce(min(interface.addresses, default=4))
-    else:
-        try:
-            ip = ip_address(request.ip)
-        except ValueError:
-            raise InputError(f"{request.ip!r} is not an IP address") from None
-        interface.announce(ip=ip)
+    interface.announce(min(interface.addresses, default=4), ip=request.ip)
+
+
+def change_address(request: live.AddressChange, call: Call) -> LinkRow:
+    interface = nic(call, request.end)
+    match request.change:
+        case "add":
+            interface.add_address(request.address)
+        case "del":
+            interface.remove_address(address_of(request.address.partition("/")[0]))
+        case "move":
+            ip = address_of(request.address.partition("/")[0])
+            owners = [owner for owner in having(call, ip) if owner is not interface]
+            if len(owners) != 1:
+                who = ", ".join(map(str, owners)) or "no other interface of the lab"
+                raise InputError(f"{who} {'has' if len(owners) < 2 else 'have'} {ip}: one must have it to be moved")
+            interface.add_address(owners[0].remove_address(ip))
+    return interface_row(interface)
+
+
+def having(call: Call, ip: IPAddress) -> list[HostInterface]:
+    """Return the interfaces of hosts and pods that have an address, as the kernel has it."""
+    ends = (end for node in call.lab.nodes.values() if isinstance(node, Host) for end in node.interfaces.values())
+    return [end for end in ends if ip in [address.ip for address in end.all_addresses]]
+
+
+def destination(call: Call, name: str) -> tuple[HostInterface, IPAddress | None]:
+    """Return the interface that a WRITE is to, and the address, if it was given by one."""
+    try:
+        ip = ip_address(name)
+    except ValueError:
+        return nic(call, name), None
+    owners = having(call, ip)
+    if len(owners) != 1:
+        what = f"{', '.join(map(str, owners))} have" if owners else "no interface of the lab has"
+        hint = "Name the interface that is to receive." if owners else "`testbed inspect` shows the addresses."
+        raise InputError(f"{what} the address {ip}", hint=hint)
+    return owners[0], ip
 
 
 def nic(call: Call, name: str) -> HostInterface:
@@ -124,7 +155,8 @@ def nic(call: Call, name: str) -> HostInterface:
 
 
 def write(request: live.RdmaWrite, call: Call) -> Written:
-    near, far = nic(call, request.source), nic(call, request.target)
+    near, (far, to) = nic(call, request.source), destination(call, request.target)
+    family = to.version if to else request.family
     for end in near, far:
         if not end.rdma:
             raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
@@ -132,11 +164,12 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
     attributes = replace(Attributes(), **{key: value for key, value in given.items() if value is not None})
     began = call.log.now
     try:
-        with connected(near, far, attributes, family=request.family, memory=request.size) as (here, there):
+        with connected(near, far, attributes, family=family, memory=request.size, to=to) as (here, there):
             began = call.log.now
             here.store(PATTERN * request.size)
             done = here.write(request.size, within=WRITE_S)
-            text = f"{done.opcode} to {far.node} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
+            whom = f"{to} at {far.node}" if to else str(far.node)
+            text = f"{done.opcode} to {whom} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
             data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
             near.node.context.emit(data, near.node.name, text)
             if done.ok and there.load(0, request.size) != here.load(0, request.size):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.errors import TestbedError
+from testbed.executor.live.by_hand import ByHand
 from testbed.executor.wire import IDLE, Wire
 from testbed.lab import Lab, processes
 from testbed.lab.namespace import Namespace
@@ -133,6 +134,7 @@ class Server:
         """Called after each request that waited for its turn."""
         self.qualities: dict[str, dict[str, str]] = {}
         """Values set by hand, by ends of links."""
+        self.by_hand = ByHand(lab)
         self.held: dict[str, Callable[[], None]] = {}
         """Functions that set interfaces up which were set down by hand."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
