@@ -276,6 +276,9 @@ class Cni(Data):
     took_s: Seconds | None = None
     result: dict[str, Any] | None = None
     """The CNI result; null for commands without one."""
+    mac: str | None = None
+    addresses: list[str] | None = None
+    """Of ADD: what the kernel has for the interface, whatever the result says."""
     error: str | None = None
 
 

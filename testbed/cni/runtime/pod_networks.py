@@ -246,8 +246,19 @@ def reported(
     took_s = time.monotonic() - began
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
     text = ": ".join(filter(None, (text, ", ".join(given))))
-    pod.context.emit(ended(took_s=took_s, result=result), pod.name, text)
+    mac, addresses = kernel_has(pod, attachment.interface) if command == "ADD" else (None, None)
+    pod.context.emit(ended(took_s=took_s, result=result, mac=mac, addresses=addresses), pod.name, text)
     return result
+
+
+def kernel_has(pod: Pod, interface: str) -> tuple[str | None, list[str] | None]:
+    """Return the MAC and the addresses of a pod's interface, None if it is not there: a result may leave out its MAC,
+    and one of an IPAM plugin has no interface."""
+    now = pod.now()
+    index = next((index for index, link in now.links.items() if link.name == interface), None)
+    if index is None:
+        return None, None
+    return now.links[index].mac, [str(address) for address in now.addresses.get(index, [])]
 
 
 def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
