@@ -48,6 +48,7 @@ POINT_TO_POINT = 31
 """From this prefix length on, an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
+_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
 FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
@@ -100,6 +101,15 @@ class Rtnetlink(Links):
         """Yield (interface index, address) of all addresses."""
         for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0), netlink.DUMP):
             yield address_of(body)
+
+    def unusable_addresses(self) -> Iterator[tuple[IPInterface, str]]:
+        """Yield the IPv6 addresses that the kernel does not use, with the reason: duplicate address detection."""
+        for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_INET6, 0, 0, 0, 0), netlink.DUMP):
+            flags = netlink.number(netlink.attributes(body, _IFADDRMSG.size)[_IFA_FLAGS])
+            if flags & _IFA_F_DADFAILED:
+                yield address_of(body)[1], "which another node has (dadfailed)"
+            elif flags & _IFA_F_TENTATIVE and not flags & _IFA_F_OPTIMISTIC:
+                yield address_of(body)[1], "which is still tentative"
 
     def number_namespace(self, namespace: str | os.PathLike[str]) -> int:
         """Give a namespace a number in this one, if it has none, and return it: without one no messages arrive from

@@ -1,6 +1,8 @@
 """Pods of a lab: their making and their deletion."""
 
+import hashlib
 import math
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -134,6 +136,7 @@ class Pods:
         self._networks = networks
         self._context = context
         self._run = context.scheduler.run
+        self._made = 0
         self._operations: dict[Pod, str] = {}
         """The operation under way for each pod."""
 
@@ -187,9 +190,12 @@ class Pods:
         return self._run(together(jobs, at_once))
 
     def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+        self._made += 1
+        unique = hashlib.sha256(f"{self._context.lab}/{wanted.name}/{self._made}".encode()).hexdigest()
+        uid = str(uuid.UUID(unique[:32]))
         for attempt in range(1, caller.attempts):
             try:
-                return (yield from self._attempt(wanted, caller))
+                return (yield from self._attempt(wanted, caller, uid))
             except InputError:
                 raise
             except TestbedError as error:
@@ -198,13 +204,13 @@ class Pods:
                 data = events.POD_REFUSED(host=host.name, attempt=attempt, error=error.message)
                 host.context.emit(data, wanted.name, again)
             yield from pause(caller.pause)
-        return (yield from self._attempt(wanted, caller))
+        return (yield from self._attempt(wanted, caller, uid))
 
-    def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+    def _attempt(self, wanted: PodRequest, caller: Caller, uid: str) -> Steps[Pod]:
         host, name, networks, metadata = wanted
         plugged = self.networks
         self._check_name(host, name)
-        pod = self._nodes[name] = Pod(host, name, self, metadata)
+        pod = self._nodes[name] = Pod(host, name, self, metadata, uid)
         return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:

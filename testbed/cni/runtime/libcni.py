@@ -98,6 +98,9 @@ class Runtime:
         result = self._cache.read(conflist.name, attachment)
         for config in conflist.plugins:
             yield from self._call("CHECK", conflist, config, attachment, result)
+        if result and (wrong := verification.unusable(attachment, result)):
+            what = f"pod {attachment.pod}: {failed('CHECK', conflist, conflist.types[0])}"
+            raise CniError(f"{what}: the pod has {wrong}", code=spec.CONFIG)
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """Run DEL of each plugin, last first; the first error ends it. Call it after a failed ADD too.

@@ -22,7 +22,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
-from testbed.cni.runtime.pod_object import admitted, uid
+from testbed.cni.runtime.pod_object import admitted
 from testbed.cni.runtime.scheduling import Devices, Given, Held
 from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
@@ -95,7 +95,7 @@ class PodNetworks:
             given = [self.load(network) for network in networks]
             asked = selection.selected(pod.metadata.annotations, pod.metadata.namespace)
         with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
-            known = admitted(pod, self.objects(pod.context), container)
+            known = admitted(pod, self.objects(pod.context))
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
             wanted = self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
@@ -222,7 +222,7 @@ def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
         "K8S_POD_NAMESPACE": pod.metadata.namespace,
         "K8S_POD_NAME": pod.name,
         "K8S_POD_INFRA_CONTAINER_ID": container,
-        "K8S_POD_UID": uid(container),
+        "K8S_POD_UID": pod.uid,
     }
     planned = {"mac": pod_mac(pod.context.lab, f"{container}/{wanted.interface}")}
     namespace = str(netns.path(pod.namespace))

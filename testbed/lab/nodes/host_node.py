@@ -146,9 +146,11 @@ class PodMetadata:
 class Pod(Host):
     """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
-    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata) -> None:
+    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata, uid: str) -> None:
+        """`uid` is that of the pod's object, the same in each of its sandboxes."""
         super().__init__(host.context, name, nic=host.nic)
         self.host = host
+        self.uid = uid
         self.metadata = metadata
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
