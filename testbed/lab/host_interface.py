@@ -4,8 +4,8 @@ import errno
 import json
 import socket
 from collections.abc import Callable, Mapping
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
-from typing import Literal, overload
+from ipaddress import IPv4Interface, IPv6Interface, ip_network
+from typing import Any, Literal, overload
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, rxe_devices
@@ -202,24 +202,32 @@ class HostInterface(Interface):
         """Return whether its IPv4 gateway answers a ping; `within` in seconds. Both know each other's MAC then."""
         return self.node.ping(self.gateway(), within=within)
 
+    def next_hop(self, ip: AnAddress) -> IPAddress | None:
+        """Return the gateway by which the kernel sends to `ip` from here, `ip` itself if it is on the link, None if
+        there is no route."""
+        route = self._route(address_of(ip))
+        if route is None:
+            return None
+        return address_of(route["gateway"]) if "gateway" in route else address_of(ip)
+
     def unreached(self, ip: AnAddress) -> str:
         """Return the reason why packets from here do not reach `ip`, from the kernel's current state: no route, or a
         next hop that does not answer. Empty if it knows of no obstacle."""
         ip = address_of(ip)
+        hop = self.next_hop(ip)
+        if hop is None or (hop == ip and not self._has_route(ip)):
+            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
+        if (self.neighbour_state(hop) or "NONE") in UNANSWERED:
+            return f"no answer from {hop} on {self.name}"
+        return ""
+
+    def _route(self, ip: IPAddress) -> Mapping[str, Any] | None:
         source = self.addresses.get(ip.version)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
         command += ["from", str(source.ip)] if source else []
         found = self.node.use(*command, check=False)
         routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
-        if not routes or routes[0].get("type", "unicast") != "unicast":
-            return f"no route to {ip}"
-        gateway = routes[0].get("gateway")
-        if gateway is None and not self._has_route(ip):
-            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
-        hop = ip_address(gateway) if gateway else ip
-        if (self.neighbour_state(hop) or "NONE") in UNANSWERED:
-            return f"no answer from {hop} on {self.name}"
-        return ""
+        return routes[0] if routes and routes[0].get("type", "unicast") == "unicast" else None
 
     def _has_route(self, ip: IPAddress) -> bool:
         for route in self._routes.shown(ip.version):

@@ -230,23 +230,33 @@ rdma = click.Group("rdma", help="RDMA in a lab.")
 @click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
 @click.option("--timeout", type=click.IntRange(0, 31), help="Timeout of the queue pair: 4.096 µs * 2^N. Default: 14.")
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the queue pair fails. Default: 3.")
+@click.option("--silent", is_flag=True, help="Neither host asks for its gateway by ARP or ND meanwhile.")
 @live_options.lab_options
 @click.argument("source", metavar="A", shell_complete=completion_values.nics)
 @click.argument("target", metavar="B", shell_complete=completion_values.nics)
 def write(
-    size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
+    size: int,
+    six: bool,
+    timeout: int | None,
+    retries: int | None,
+    silent: bool,
+    name: str,
+    form: str,
+    source: str,
+    target: str,
 ) -> int:
     from testbed.cli.words import duration as duration_text
     from testbed.protocol.live import RdmaWrite
 
-    request = RdmaWrite(
-        source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
-    )
+    family: Literal[4, 6] = 6 if six else 4
+    queue_pair = {"timeout": timeout, "retries": retries}
+    request = RdmaWrite(source=source, target=target, size=size, family=family, silent=silent, **queue_pair)
     found = live_options.ask(name, request)
     good = found["status"] == "SUCCESS"
     status = click.style(found["status"], fg="green" if good else "red")
     text = f"{source} -> {target}: {size} bytes {status} in {duration_text(found['elapsed_s'])}"
-    live_options.show(form, found, text if good else f"{text}\n  {found['text']}")
+    notes = [*([] if good else [found["text"]]), *found["learned"]]
+    live_options.show(form, found, "\n  ".join((text, *notes)))
     return 0 if good else 1
 
 

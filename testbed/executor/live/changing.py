@@ -1,5 +1,7 @@
 """Requests that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
@@ -162,25 +164,78 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
             raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
     given = {"timeout": request.timeout, "retry_cnt": request.retries}
     attributes = replace(Attributes(), **{key: value for key, value in given.items() if value is not None})
-    began = call.log.now
-    try:
-        with connected(near, far, attributes, family=family, memory=request.size, to=to) as (here, there):
+    call.lab.scheduler.catch_up()
+    asked = began = call.log.now
+
+    def ended(status: str, text: str) -> Written:
+        elapsed_s = (call.log.now - began) / 1e9
+        call.lab.scheduler.catch_up()
+        return {"status": status, "elapsed_s": elapsed_s, "text": text, "learned": learned(call, asked, near, far)}
+
+    with ExitStack() as stack:
+        if request.silent:
+            stack.enter_context(silent(call, near, to or far.address(family).ip))
+            stack.enter_context(silent(call, far, near.address(family).ip))
+        try:
+            here, there = stack.enter_context(
+                connected(near, far, attributes, family=family, memory=request.size, to=to)
+            )
             began = call.log.now
             here.store(PATTERN * request.size)
             done = here.write(request.size, within=WRITE_S)
-            whom = f"{to} at {far.node}" if to else str(far.node)
-            text = f"{done.opcode} to {whom} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
-            data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
-            near.node.context.emit(data, near.node.name, text)
-            if done.ok and there.load(0, request.size) != here.load(0, request.size):
-                text += ", but the bytes did not arrive"
-            return {"status": done.status, "elapsed_s": done.elapsed_s, "text": text}
-    except ConnectError as error:
-        text = f"no connection to {far.node}: {error.error}"
-        near.node.context.emit(events.CONNECT(error=error.error), near.node.name, text)
-        return {"status": error.error, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
-    except DeadlineError as error:
-        return {"status": UNENDED, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
+        except ConnectError as error:
+            text = f"no connection to {far.node}: {error.error}"
+            near.node.context.emit(events.CONNECT(error=error.error), near.node.name, text)
+            return ended(error.error, error.message)
+        except DeadlineError as error:
+            return ended(UNENDED, error.message)
+        whom = f"{to} at {far.node}" if to else str(far.node)
+        text = f"{done.opcode} to {whom} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
+        data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
+        near.node.context.emit(data, near.node.name, text)
+        if done.ok and there.load(0, request.size) != here.load(0, request.size):
+            text += ", but the bytes did not arrive"
+        return {**ended(done.status, text), "elapsed_s": done.elapsed_s}
+
+
+def learned(call: Call, since: int, *ends: HostInterface) -> list[str]:
+    """Return what switches learned from ARP or ND of these interfaces: that they asked is why."""
+    owners = {end.mac: end for end in ends}
+    found = [
+        (event["node"], data)
+        for event in call.log.events
+        for kind in (events.LEARNED, events.UPDATED)
+        if event["t"] >= since and (data := kind.of(event))
+    ]
+    return [
+        f"{owners[data.mac]} asked for its gateway: {switch} learned that {data.ip} is at {data.mac}"
+        for switch, data in found
+        if data.mac in owners
+    ]
+
+
+@contextmanager
+def silent(call: Call, end: HostInterface, to: IPAddress) -> Iterator[None]:
+    """Give an interface a static entry of the gateway to `to` for the block, unless it knows a MAC of it."""
+    hop = end.next_hop(to)
+    mac = gateway_mac(call, hop) if hop and end.neighbour(hop) is None else None
+    if not hop or not mac:
+        yield
+        return
+    end.set_neighbour(hop, mac)
+    try:
+        yield
+    finally:
+        end.node.kernel.delete_neighbour(end.index, hop)
+
+
+def gateway_mac(call: Call, ip: IPAddress) -> str | None:
+    """Return the MAC of the switch or host of the lab that has an address."""
+    for switch in call.lab.switches():
+        for svi in switch.planned.svis:
+            if ip in [address.ip for address in svi.addresses]:
+                return switch.svi_mac(svi.vlan)
+    return next((owner.mac for owner in having(call, ip)), None)
 
 
 class Waiting:
