@@ -1,5 +1,8 @@
 """
-RDMA devices as a node's programs find them: those of its own interfaces, in /dev/infiniband and in sysfs.
+A node's interfaces and RDMA devices as its programs find them: its own, in /dev/infiniband and in sysfs.
+
+A program in another network namespace has the /sys of the machine, whose /sys/class/net shows the machine's interfaces.
+So a node's are mounted there.
 
 In shared RDMA netns mode the kernel shows every device in every namespace, and in both modes /dev/infiniband has the
 character devices of all. A verbs program that uses the first device it finds would use another node's, and two such
@@ -32,6 +35,8 @@ SHOWN: Mapping[str, Path] = {
     "infiniband_verbs": Path("/sys/class/infiniband_verbs"),
 }
 """A node's own files, and where its programs find them."""
+NET = "class/net", "devices/virtual/net"
+"""Directories below /sys that a node has of its own. A physical NIC is a link to its bus, which is not there."""
 SYS = Path("/proc/1/root/sys")
 """The first process's /sys, whatever is mounted over it here."""
 CONNECTION_MANAGER = "rdma_cm"
@@ -121,9 +126,6 @@ class OwnDevices:
         top, sysfs = Path("../.."), SYS
         if exclusive and self._sysfs is not None:
             top = sysfs = self._sysfs
-            if not os.path.ismount(top):
-                top.mkdir(exist_ok=True)
-                mounts.mount("sysfs", top, kind="sysfs")
         self._link("infiniband", {name: f"{top}/{below(sysfs, 'infiniband', name)}" for name in shown})
 
     def _link(self, place: str, links: Mapping[str, str]) -> None:
@@ -205,11 +207,14 @@ def _own(namespace: str) -> OwnDevices | None:
 
 def _make(namespace: str, view: _View) -> OwnDevices:
     top = ROOT / namespace
-    shutil.rmtree(top, ignore_errors=True)  # left by a killed lab
+    discard(namespace)  # left by a killed lab
     places = {name: top / name for name in SHOWN}
     for place in places.values():
         place.mkdir(parents=True)
     _Common().put(places)
+    (top / "sys").mkdir()
+    with netns.entered(namespace):
+        mounts.mount("sysfs", top / "sys", kind="sysfs")
 
     def beside() -> Sequence[str]:
         if view.machine == namespace:
@@ -269,7 +274,11 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
         return
     with netns.entered(devices_of or namespace):
         own.refresh()
+    if namespace in _OF:
+        _own(namespace)
     with netns.entered(namespace), mounts.own_mounts():
+        for part in NET if namespace in _OF else ():
+            mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)
