@@ -51,6 +51,8 @@ class Host(Node[HostInterface]):
         if self.plan and self.plan.ipv6:
             with self.entered():
                 ipv6.enable_node()
+        if self.container:  # Docker's daemon has it on, and a new namespace inherits it (devconf_inherit_init_net 0)
+            self.sysctl("net/ipv4/ip_forward", 1)
         self._set_sysctls(of_interfaces=False)
 
     def configure(self) -> None:
