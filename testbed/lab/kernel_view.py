@@ -154,6 +154,8 @@ class KernelView:
         if now.up != before.up:
             state: Literal["up", "down"] = "up" if now.up else "down"
             self._emit(node, events.LINK(interface=name, state=state), f"{name} {state}")
+            if now.up:
+                node.came_up(index)
         if now.mac != before.mac:
             self._emit(node, events.LINK(interface=name, mac=now.mac), f"{name} has MAC {now.mac}")
         if now.mtu != before.mtu:

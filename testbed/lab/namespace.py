@@ -76,6 +76,9 @@ class Namespace:
         self.context.view.drain()
         return self.seen
 
+    def came_up(self, index: int) -> None:
+        """Do what belongs to an interface that somebody has set up."""
+
     def entered(self) -> AbstractContextManager[None]:
         """Enter the namespace: the block's sockets, devices and /proc/sys/net are those of this namespace."""
         return netns.entered(self.namespace)

@@ -226,6 +226,8 @@ class DataPlane:
         else:
             self._ports[index] = link.name
         vlan = self._svis.get(index)
+        if vlan is not None:
+            self._macs[vlan] = link.name, link.mac
         if vlan is None or link.carrier == (vlan in self._carriers):
             return None
         self._carriers ^= {vlan}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Protocol
 
 from testbed.errors import InputError
@@ -17,7 +17,7 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
 from testbed.switch import ecmp
-from testbed.topology import AnAddress, ANetwork, Container, NicModel, address_of, network_of, pod_mac
+from testbed.topology import AnAddress, ANetwork, Container, NicModel, address_of, link_local, network_of, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -77,6 +77,12 @@ class Host(Node[HostInterface]):
             if interface.plan and interface.plan.rdma:
                 give = interface.adopt_rdma if interface.plan.nic else interface.add_rdma
                 give(interface.plan.rdma)
+
+    def came_up(self, index: int) -> None:
+        """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py)."""
+        for interface in self.interfaces.values():
+            if interface.index == index and interface.plan and interface.plan.address6:
+                self.kernel.set_address(index, IPv6Interface((link_local(interface.mac), 64)))
 
     def begin(self) -> None:
         if self.container:

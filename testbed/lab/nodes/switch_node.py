@@ -102,10 +102,11 @@ class Switch(Node[Interface]):
 
     def svi_mac(self, vlan: int | None = None) -> str:
         """Return the MAC of its SVI in a VLAN, or of the first one: a host's gateway. All its SVIs have one MAC."""
-        macs = [svi.mac for svi in self.planned.svis if vlan in (None, svi.vlan)]
-        if not macs:
+        names = [svi.name for svi in self.planned.svis if svi.addresses and vlan in (None, svi.vlan)]
+        found = {link.name: link.mac for link in self.now().links.values()}
+        if not names or names[0] not in found:
             raise InputError(f"{self.name} has no SVI" + (f" in VLAN {vlan}" if vlan else ""))
-        return macs[0]
+        return found[names[0]]
 
     def uplinks(self, source: AnAddress, target: AnAddress, source_ports: Sequence[int]) -> list[str]:
         """Return the egress port of RoCE packets from one address to another, for each UDP source port; see
