@@ -240,7 +240,8 @@ def command_line(
         ("bundle", bundle, sizes[0], ""),
         ("result", result, sizes[1], ""),
     ):
-        pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={path},size={size}{extra}"]
+        quoted = path.replace(",", ",,")
+        pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={quoted},size={size}{extra}"]
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
     slots = max(4, len(pmem) // 4)
     return [

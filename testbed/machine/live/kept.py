@@ -25,7 +25,7 @@ class Kept:
         directory.mkdir(parents=True, exist_ok=True)
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
-        with (self._directory / name).open("a") as file:
+        with (self._directory / name).open("a", errors="replace") as file:  # arguments may be no UTF-8
             file.write(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n")
 
     def record(self, record: dict[str, Any]) -> None:

@@ -46,6 +46,21 @@ def test_the_version_is_that_of_the_qemu_that_is_there_now(tmp_path: Path, monke
         assert qemu.release() == version
 
 
+def test_a_comma_in_a_path_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
+    file = tmp_path / "a,b"
+    file.write_bytes(b"x")
+    image: Any = SimpleNamespace(mounted=lambda: [("root", file)], file=lambda name: tmp_path / name)
+    words = qemu.command_line(image, Flavour("virtual"), qemu.Ram(3, shared=False), "/in,to", "/out", (1, 1))
+    paths = [word.partition("mem-path=")[2] for word in words if "mem-path=" in word]
+    assert [path.partition(",size=")[0] for path in paths] == [
+        "/dev/fd/3",
+        str(file).replace(",", ",,"),
+        "/in,,to",
+        "/out",
+    ]
+
+
 class SilentQmp:
     """Carries out every command and never tells of an event."""
 
