@@ -102,7 +102,6 @@ EXPECTED = {
         "middle": HEALTHY,
     },
     "pod-churn-100-jobs": {
-        "as-is": [*2 * [HEALTHY], *3 * [OLD[0]], HEALTHY, *3 * [OLD[0]], *2 * [HEALTHY], OLD[0]],
         "round-robin": 24 * [HEALTHY],
         "cool-down": 24 * [HEALTHY],
     },
@@ -118,7 +117,7 @@ jobs."""
 
 SETTINGS = {"pod-churn-100-jobs": ("jobs=12",)}
 """With what a scenario runs, where its own values make a long list."""
-DRAWN = {("pod-churn-100-jobs", "random"): OLD}
+DRAWN = {("pod-churn-100-jobs", name): OLD for name in ("as-is", "random")}
 """Variants in which the kernel's random numbers say which jobs fail, and so any change of the code: what those have."""
 WITHOUT_A_JOB = {
     "failover-stale-service": "a client and a server of perftest, which meet over TCP",

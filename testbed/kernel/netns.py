@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import TestbedError
-from testbed.kernel import ownership, syscalls
+from testbed.kernel import ownership, syscalls, tcp_orphans
 from testbed.kernel.mounts import MS_BIND, mount, unmount
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.kernel.syscalls import CLONE_NEWNET
@@ -88,7 +88,10 @@ def owner(name: str) -> str:
 
 
 def delete(name: str) -> None:
+    """Delete a namespace whose programs have ended, with the sockets that would keep it alive."""
     target = path(name)
+    with contextlib.suppress(TestbedError, OSError), entered(name):  # of a killed run, a name may have no namespace
+        tcp_orphans.destroy()
     with turn():
         unmount(target)
     target.unlink()

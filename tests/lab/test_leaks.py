@@ -1,6 +1,7 @@
 """The leak check finds what a test may leave: else that nothing is left would mean nothing."""
 
 import os
+import socket
 import subprocess
 
 import pytest
@@ -35,6 +36,36 @@ def test_it_sees_all_there_is_of_a_pod(tmp_path):
         netns.delete("pod")
         with rdma.Rdma() as system:
             system.wait_gone(["pod-eth0"])
+
+
+def test_a_connection_whose_peer_is_away_does_not_keep_a_deleted_namespace():
+    """The kernel counts namespaces where it is asked for another RDMA mode: see `Rdma.set_exclusive`."""
+    for name in "near", "far":
+        netns.create(name)
+    with netns.entered("near"), IPRoute() as ip:
+        ip.link("add", ifname="eth0", kind="veth", peer={"ifname": "eth0", "net_ns_fd": "far"})
+    for name, address in ("near", "10.0.0.1"), ("far", "10.0.0.2"):
+        with netns.entered(name), IPRoute() as ip:
+            (index,) = ip.link_lookup(ifname="eth0")
+            ip.addr("add", index=index, address=address, prefixlen=24)
+            ip.link("set", index=index, state="up")
+    with netns.entered("far"):
+        server = socket.create_server(("10.0.0.2", 179))
+    with netns.entered("near"):
+        client = socket.create_connection(("10.0.0.2", 179), timeout=10)
+    peer, _ = server.accept()
+    with netns.entered("far"), IPRoute() as ip:
+        ip.link("set", index=ip.link_lookup(ifname="eth0")[0], state="down")
+    client.send(b"never arrives")
+    for one in client, peer, server:
+        one.close()
+
+    for name in "near", "far":
+        netns.delete(name)
+    with rdma.Rdma() as system:
+        before = system.exclusive
+        system.set_exclusive(not before)
+        system.set_exclusive(before)
 
 
 @pytest.mark.parametrize("environment", [{}, {"CNI_COMMAND": "ADD"}], ids=["our-child", "a-plugin-s-orphan"])

@@ -148,10 +148,12 @@ def misbehave() -> Path:
 
 @pytest.fixture
 def cache(testbed: Callable[..., Done], tmp_path: Path) -> Path:
-    """A cache of its own, with hard links to the image's files and without a snapshot."""
+    """A cache of its own, with hard links to the image's files, without a snapshot and layers."""
     image = Path(testbed("image", "info", "--json").json["path"])
     fresh = tmp_path / "cache" / "testbed"
-    shutil.copytree(image, fresh / "images" / image.name, copy_function=os.link)
+    shutil.copytree(
+        image, fresh / "images" / image.name, copy_function=os.link, ignore=shutil.ignore_patterns("layers")
+    )
     return fresh
 
 

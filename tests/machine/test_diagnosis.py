@@ -21,6 +21,7 @@ def test_every_variant_has_the_right_diagnosis(testbed, tmp_path, scenario):
     assert done.status == int(any(cause != "healthy" for of in found.values() for cause, _, _ in of))
     for variant in [name for name in found if (scenario, name) in DRAWN]:
         ends = [event["data"]["status"] for event in events(run / variant) if event["kind"] == "completion"]
+        assert len(set(ends)) == 2
         for status, job in zip(ends, found.pop(variant), strict=True):
             assert job in ([HEALTHY] if status == "SUCCESS" else DRAWN[scenario, variant])
     assert found == {name: of if isinstance(of, list) else [of] for name, of in wanted.items()}

@@ -22,7 +22,12 @@ def test_the_first_variant_has_the_same_trace_again(testbed, scenario):
 
 def test_a_matrix_compares_profiles_and_is_repeated(testbed, short):
     done = testbed("matrix", short, "--variant", "announced", "--over", "profile=cisco-nxos,sonic", "--json")
+    assert done.status == 0, done.err
+    rows = {row["values"]["profile"]: row for row in done.json["variants"]}
+    assert {profile: row["outage_s"] for profile, row in rows.items()} == {"cisco-nxos": 0, "sonic": 0}
+    assert rows["cisco-nxos"]["trace"] != rows["sonic"]["trace"]
     again = testbed("rerun", done.json["out"], "--variant", "profile=sonic", "--json")
     assert again.status == 0, again.err
     (variant,) = again.json["run"]["variants"]
     assert variant["parameters"]["profile"] == "sonic"
+    assert variant["trace"] == rows["sonic"]["trace"]

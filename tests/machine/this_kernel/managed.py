@@ -139,4 +139,4 @@ def test_a_service_with_a_network_namespace_is_named(booted: Booted) -> None:
     refused = booted.call(*COMMAND, *COMMAND_LINE)
     assert refused.returncode == 1
     assert "the RDMA netns mode could not be changed" in refused.stdout
-    assert "There is: that of systemd-hostnam (process " in refused.stdout
+    assert "Found: that of systemd-hostnam (process " in refused.stdout

@@ -189,6 +189,8 @@ def test_a_fault_that_is_recovered_before_its_time_does_not_come(lab: Lab, run: 
     injection.recover()
     lab.scheduler.sleep(2)
     assert lab["leaf"]["e3"].is_up
+    assert injection.unfinished.startswith("was never injected")
+    injection.judged = True
 
 
 def test_arp_is_dropped_on_a_trunk(lab: Lab) -> None:

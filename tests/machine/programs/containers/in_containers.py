@@ -156,7 +156,7 @@ def test_a_container_that_cannot_live_ends_the_lab_with_the_reason(tmp_path, log
             lab["a"].run("ls")
         assert "such as sleep infinity" in caught.value.hint
     bound = ONE.format("tools:1").replace("1}", "1, binds: ['none.txt:/x']}", 1)
-    assert "bind none.txt:/x: there is no such file" in refused(bound, tmp_path, log.emit).message
+    assert "bind none.txt:/x: the file does not exist beside" in refused(bound, tmp_path, log.emit).message
     nothing = ONE.format("tools:1").replace("1}", "1, cmd: /nothing}", 1)
     assert "no such file or directory" in refused(nothing, tmp_path, log.emit).message
     assert containers() == []
