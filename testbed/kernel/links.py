@@ -170,10 +170,10 @@ class Links(Netlink):
 
     # Configure
 
-    def set_link(self, index: int, *, up: bool | None = None, mac: str = "", mtu: int = 0) -> None:
-        """Set an interface up or down, its MAC, its MTU in bytes; omitted values stay."""
+    def set_link(self, index: int, *, up: bool | None = None, name: str = "", mac: str = "", mtu: int = 0) -> None:
+        """Set an interface up or down, its name, its MAC, its MTU in bytes; omitted values stay."""
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
-        self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
+        self.request(RTM_NEWLINK, state + _fields(name, mac, mtu))
 
     def move(self, index: int, namespace: int, name: str, number: int = 0) -> None:
         """Move an interface, which is down, to another network namespace, given by an open file, with this name and the
@@ -241,6 +241,14 @@ class Links(Netlink):
     def is_up(self, index: int) -> bool:
         """Return whether an interface is set up, with or without a carrier."""
         return bool(self.read(index)[1] & _IFF_UP)
+
+    def macvlans(self) -> dict[int, tuple[str, str]]:
+        """Return names and MACs of all macvlan devices by index."""
+        return {
+            index: (netlink.text(link[IFLA_IFNAME]), link[IFLA_ADDRESS].hex(":"))
+            for index, link in self._all()
+            if kind_of(link)[0] == "macvlan"
+        }
 
     def vlans_on(self, parent: int) -> dict[str, int]:
         """Return the VLAN devices on an interface: VLANs by name."""

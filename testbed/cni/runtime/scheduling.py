@@ -1,6 +1,5 @@
 """The devices of nodes and their holders: the work of the scheduler, of kubelet's device manager and of Multus."""
 
-import errno
 import json
 import time
 from collections import Counter
@@ -22,8 +21,6 @@ from testbed.protocol import events
 
 EVERY = 1.0
 """The period of attempts to schedule a waiting pod, in seconds."""
-GONE_WITHIN = 10.0
-"""The time in which the kernel deletes an unused namespace, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Devices:
             yield from pause(min(EVERY, deadline - time.monotonic()))
         for vfs in held.vfs.values():
             for vf, nic in vfs.items():
-                yield from made(pod.host, vf, nic)
+                pod.host.claim_vf(vf, nic)
         return held
 
     def give_back(self, pod: Pod) -> None:
@@ -94,26 +91,6 @@ class Devices:
         shared = [name for resource in wanted for name in offered[resource].shared]
         self._held[pod] = Held(wanted, vfs, shared)
         return self._held[pod]
-
-
-def made(host: Host, vf: str, nic: str) -> Steps[None]:
-    """Make the VF if it does not exist: it ends with the namespace of a lost pod. The next one with its MAC cannot be
-    set up until the kernel has deleted that namespace."""
-    deadline = time.monotonic() + GONE_WITHIN
-    try:
-        index = host.kernel.index(vf)
-    except OSError:
-        host.add_vf(vf, nic)
-        index = host.kernel.index(vf)
-    while True:
-        try:
-            host.kernel.set_link(index, up=True)
-            break
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise
-        yield from pause(0.001)
-    host.kernel.set_link(index, up=False)
 
 
 def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[str, Held]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Protocol
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6, nftables, own_devices
+from testbed.kernel import ipv6, netns, nftables, own_devices, syscalls
 from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
@@ -33,6 +34,8 @@ class Host(Node[HostInterface]):
         self.container = DockerContainer(self, plan.container) if plan and plan.container else None
         """The container in which its programs run, if it has one."""
         self.routes = HostRoutes(self, self._lives)
+        self._vfs: dict[int, str] = {}
+        """MACs of its virtual functions, by index."""
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
         model = "rxe" if plan and plan.nic else self.nic  # a NIC does by itself what a model of one does to soft-RoCE
@@ -99,10 +102,34 @@ class Host(Node[HostInterface]):
     def add_vf(self, name: str, parent: str) -> None:
         """Add a virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.
 
-        It is a macvlan child, which the plugin host-device can give to a pod.
+        It is a macvlan child, which the plugin host-device can give to a pod. It comes back when the pod's namespace
+        ends without DEL: down, and named as in the pod, or dev and its index if the host has that name.
         """
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
         self.kernel.add_macvlan(name, self[parent].index, mac)
+        self._vfs[self.kernel.index(name)] = mac
+
+    def claim_vf(self, name: str, parent: str) -> None:
+        """Make a VF that is known by its PCI address, if it does not exist, or give it its name again."""
+        mac = pod_mac(self.context.lab, f"{self.name}/{name}")
+        for index, (present, its) in self.kernel.macvlans().items():
+            if name == present or self._vfs.get(index) == mac or its == mac:
+                self.kernel.set_link(index, up=False, name=name)
+                return
+        self.add_vf(name, parent)
+
+    def take_back_vfs(self, ending: Namespace) -> None:
+        """Take the VFs that are in a namespace which ends, as the kernel does with hardware (default_device_exit_net in
+        net/core/dev.c). It would delete these ones: they are no hardware."""
+        if not self._vfs:
+            return
+        macs = set(self._vfs.values())
+        with syscalls.closing_fd(os.open(netns.path(self.namespace), os.O_RDONLY)) as here:
+            for index, (name, mac) in ending.kernel.macvlans().items():
+                if index in self._vfs or mac in macs:
+                    ending.kernel.set_link(index, up=False)
+                    taken = {link.name for link in self.kernel.link_states().values()}
+                    ending.kernel.move(index, here, f"dev{index}" if name in taken else name)
 
     def service(self, address: IPv4Address | str, port: int) -> Service:
         """Return a stable address and TCP port for what moves between hosts: ``host.service(address, 80).forward(to,
@@ -178,6 +205,10 @@ class Pod(Host):
         What the plugins hold for it, such as its address, stays until `Pods.collect`.
         """
         self._owner.lose(self)
+
+    def delete_devices(self) -> None:
+        super().delete_devices()
+        self.host.take_back_vfs(self)
 
     def end_programs(self) -> None:
         super().release()
