@@ -101,10 +101,7 @@ EXPECTED = {
         "short-timeout": HEALTHY,
         "middle": HEALTHY,
     },
-    "pod-churn-100-jobs": {
-        "round-robin": 24 * [HEALTHY],
-        "cool-down": 24 * [HEALTHY],
-    },
+    "pod-churn-100-jobs": {"round-robin": 24 * [HEALTHY], "cool-down": 24 * [HEALTHY]},
     "arp-aging-shorter-than-traffic-gap": {
         "as-is": [HEALTHY, *3 * [HEALTHY, *ASKED], HEALTHY],
         "refresh": 5 * [HEALTHY],
