@@ -8,6 +8,8 @@ from testbed.errors import TestbedError
 from testbed.workload import Side, perftest
 
 ROUNDS, SIZE = 500, 1024
+PINGS = 4 * ROUNDS
+"""The time of a flood is in whole milliseconds."""
 WITHIN_S = 60.0
 Path = Literal["overlay", "host", "nic"]
 LEAST = 1.3
@@ -103,11 +105,11 @@ def flannel(number: int) -> dict[str, Any]:
 
 def round_trips(near: HostInterface, far: HostInterface) -> float:
     """Microseconds for each packet of a flood of pings, in which the CPU is never idle."""
-    options = ("-f", "-n", "-c", str(ROUNDS), "-s", str(SIZE), "-W", "5")
+    options = ("-f", "-n", "-c", str(PINGS), "-s", str(SIZE), "-W", "5")
     text = near.node.run("ping", *options, str(far.address().ip), within=WITHIN_S).stdout
     found = re.search(r" 0% packet loss, time (\d+)ms", text)
     assert found, text
-    return round(int(found[1]) * 1000 / (2 * ROUNDS), 1)
+    return round(int(found[1]) * 1000 / (2 * PINGS), 1)
 
 
 def rdma(run: Run, path: Path, near: HostInterface, far: HostInterface) -> dict[str, float]:

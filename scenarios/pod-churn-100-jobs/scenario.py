@@ -35,11 +35,11 @@ class PodChurn(Scenario[Settings]):
     the switch's entry: more often than a single pod (ip-cool-down).
 
     Failed first connects of 100 jobs, one working day. The cool-down is 1600 s, the ages are 25 min, 30 min and 4 h.
-    The values of random are one draw.
+    The jobs' lives and the values of random are one draw.
 
                      cisco-nxos   sonic   arista-eos
-        lowest-free          64      97           95
-        random               38      77           89
+        lowest-free          63      98           95
+        random               47      67           88
         round-robin           0       0           80
         cool-down             0       0           84
 
