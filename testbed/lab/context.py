@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from testbed.errors import InputError
 from testbed.lab.kernel_view import KernelView
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
+from testbed.protocol import HOST_FILES
 from testbed.protocol.events import Data
 
 
@@ -29,4 +31,7 @@ class Context:
     """The directory of the topology file, where containers find their files."""
 
     def file(self, name: str) -> Path:
+        """Return a path in the run directory. InputError for a name that the run itself needs."""
+        if name.partition("/")[0] in HOST_FILES:
+            raise InputError(f"{name} is a file of the run itself", hint="Choose another name.")
         return self.directory / name

@@ -123,8 +123,8 @@ class Lab:
         return self.pods.objects
 
     def file(self, name: str) -> Path:
-        """Return a path in the run directory."""
-        return self.directory / name
+        """Return a path in the run directory. InputError for a name that the run itself needs."""
+        return self._context.file(name)
 
     def resources(self) -> set[str]:
         """Return in words what labs, pods and CNI plugins make: namespaces, interfaces, addresses, RDMA devices,

@@ -27,7 +27,6 @@ from testbed.machine.snapshot import Snapshot
 MAGIC = b"TBSTEP1\0"
 LENGTH = struct.Struct("<Q")
 SUFFIX = ".step"
-DIRECTORY = "steps"
 DEVICES = "bundle", "result"
 """The two memory files, by their names in a file of a moment."""
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from testbed.machine import qemu, snapshot
-from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Made
+from testbed.protocol import EVENTS, RESULT, SESSION, TOPOLOGY, Made
 from testbed.records import merged_captures, run_readme
 from testbed.records.event_reader import read
 from testbed.version import version
 
-SESSION = "session.jsonl"
 LATEST = "latest"
 
 
