@@ -12,7 +12,7 @@ from testbed.errors import InputError, MachineError, did_you_mean
 from testbed.machine import files, questions
 from testbed.machine.jobs import below
 from testbed.machine.shipped import SCENARIOS
-from testbed.protocol import GIVEN_PROGRAM, VARIANT, ScenarioInfo
+from testbed.protocol import GIVEN_PROGRAM, HOST_FILES, VARIANT, ScenarioInfo
 from testbed.protocol.requests import Describe
 
 FILE = "scenario.py"
@@ -138,7 +138,8 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
 def info_of(info: ScenarioInfo, source: Source) -> ScenarioInfo:
     """Return a description with places as the user writes them. Check variant names (as directories) and limits."""
     names = [variant["name"] for variant in info["variants"]]
-    if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
+    valid = all(map(VARIANT.fullmatch, names)) and HOST_FILES.isdisjoint(names)
+    if not names or not valid or len({*names}) < len(names):
         raise MachineError(f"the response is damaged: variants {names}"[:200])
     if not (0 < info["limit_s"] < math.inf and info["busy_limit_s"] > 0):
         raise MachineError("the response is damaged: its limits are not numbers of seconds")
