@@ -11,14 +11,13 @@ from typing import IO, Any, Self, TypeVar
 
 from testbed.errors import MachineError, TestbedError
 from testbed.machine.live import labs
-from testbed.machine.live.labs import PEER, Lab
+from testbed.machine.live.labs import LOOK_S, Lab
 from testbed.protocol import messages
 from testbed.protocol.live import WINDOW
 from testbed.protocol.requests import Request
 
 START_S = 60.0
 """Wall seconds within which the keeper of a new lab listens."""
-LOOK_S = 0.02
 R = TypeVar("R")
 Report = Callable[[dict[str, Any]], None]
 
@@ -75,14 +74,12 @@ class Connection:
         if now and now.state == "dead":
             hint = f"`testbed down {now.name}` removes its remains."
             return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
+        if now and not labs.reachable(now):
+            hint = f"`testbed down {now.name}` ends the lab."
+            return TestbedError(f"lab {now.name} cannot be reached: its socket was removed", hint=hint)
         if now and now.state == "up":
             return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
         return EndedError(f"lab {self.lab.name} {ended}")
-
-    def keeper(self) -> int:
-        """Return the PID of the keeper."""
-        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-        return int(PEER.unpack(credentials)[0])
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
         """Send a message to the keeper itself. Return its number."""

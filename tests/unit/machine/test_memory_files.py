@@ -152,16 +152,16 @@ def test_a_name_that_no_file_of_a_run_has_is_damage(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("name", ["topology.json", "steps/001.step", "session.jsonl", "result.json", "events.jsonl"])
+@pytest.mark.parametrize("name", ["topology.json", "steps/001.step", "session.jsonl", "result.json", "keeper.log"])
 def test_what_the_host_wrote_cannot_be_replaced_by_what_a_guest_sends(
     outcome: Outcome, tmp_path: Path, name: str
 ) -> None:
-    written = tmp_path / "events.jsonl"
+    written = tmp_path / "keeper.log"
     written.write_text("the host's")
     guest_leaves(outcome, entry(name))
     with pytest.raises(MachineError, match="the guest's results are damaged: "):
         outcome.extract(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["events.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["keeper.log"]
     assert written.read_text() == "the host's"
 
 
