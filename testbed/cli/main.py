@@ -156,8 +156,8 @@ def invoke(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno in DISK_FULL:
             message, hint = "the disk is full", "Free some space, or name another place."
-        elif error.errno == errno.EROFS:
-            message = "this file system is read-only"
+        elif error.errno == errno.EROFS or (error.errno in (errno.EACCES, errno.EPERM) and error.filename):
+            message = "this file system is read-only" if error.errno == errno.EROFS else "permission denied"
             hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for temporary files."
         else:
             raise

@@ -14,21 +14,34 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from testbed.errors import UnsupportedError
+from testbed.errors import DISK_FULL, UnsupportedError
 from testbed.machine import child_processes
 
 MAKING = "making-"
+OWN = "Set XDG_CACHE_HOME to one of your own directories."
 LARGER_DISK = "Free some space there, or set XDG_CACHE_HOME to a larger disk."
 
 
 def root() -> Path:
+    """Return the directory of the cache, which may not exist. UnsupportedError for that of another user: machines
+    would run what it has."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "testbed"
+    path = Path(base) / "testbed"
+    with contextlib.suppress(OSError):
+        if path.stat().st_uid not in (0, os.geteuid()):
+            raise UnsupportedError("this cache belongs to another user", where=str(path), hint=OWN)
+    return path
 
 
 def directory(name: str) -> Path:
+    """Return a directory of the cache. UnsupportedError if it cannot be made."""
     path = root() / name
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise UnsupportedError(f"the cache cannot be made: {error.strerror}", where=str(path), hint=OWN) from None
     return path
 
 

@@ -152,7 +152,10 @@ def remove_all() -> int:
     try:
         with cache.locked(parent, wait=False):
             child_processes.sweep(parent, cache.MAKING)
-            places = [path for path in parent.iterdir() if path.is_dir()]
+            links = [path for path in parent.iterdir() if path.is_symlink()]
+            places = [path for path in parent.iterdir() if path.is_dir() and path not in links]
+            for path in links:
+                path.unlink()
             for path in places:
                 shutil.rmtree(path)
     except BlockingIOError:

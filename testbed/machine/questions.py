@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.errors import InputError, MachineError
+from testbed.errors import InputError, MachineError, UnsupportedError
 from testbed.machine import cache, child_processes, files, snapshot
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
@@ -110,7 +110,7 @@ def load(key: str) -> Any:
 
 def keep(key: str, info: object) -> None:
     """Store a JSON-serializable value if there is space for it, and remove the oldest ones."""
-    with suppress(OSError):
+    with suppress(OSError, UnsupportedError):
         directory = cache.directory(PLACE)
         handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)
         with os.fdopen(handle, "w") as file:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,6 +49,8 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
         layer.verify()
     partial = target.with_name(target.name + ".partial")
     try:
+        with files.writing(target):
+            partial.touch()
         with tarfile.open(partial, "w") as tar:
             writer = oci.Writer(tar)
             for name in FILES:
@@ -58,9 +61,11 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
                 writer.add(SIGNATURE, signed)
             writer.finish(ARTIFACT, config)
         checksum = cache.file_digest(partial)
-        partial.rename(target)
+        with files.writing(target):
+            partial.rename(target)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
     beside(target, "sha256").write_text(f"{checksum}  {target.name}\n")
     if key:
         beside(target, "sig").write_bytes(sign(checksum.encode(), key))

@@ -49,6 +49,11 @@ def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_ro
     assert [path.name for path in imported.path.parent.iterdir()] == [imported.path.name]
 
 
+def test_a_place_where_no_archive_can_be_written_is_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written: "):
+        boot_image.export(make_image(tmp_path / "elsewhere"), Path("/proc/self/image.tar"))
+
+
 def test_a_directory_with_the_layout_is_imported(tmp_path: Path) -> None:
     with tarfile.open(exported(tmp_path)) as tar:
         tar.extractall(tmp_path / "layout", filter="data")

@@ -36,6 +36,28 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, t
     assert cache.root() == Path("/home/someone/.cache/testbed")
 
 
+def test_the_cache_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "testbed").mkdir(parents=True)
+    own = cache.directory("images").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    if own:
+        with pytest.raises(UnsupportedError, match="this cache belongs to another user"):
+            cache.directory("images")
+    else:  # that of root is not, as that of a container's image
+        assert cache.directory("images")
+        os.chown(tmp_path / "cache" / "testbed", 1234, -1)
+        with pytest.raises(UnsupportedError, match="this cache belongs to another user"):
+            cache.directory("images")
+
+
+@pytest.mark.parametrize("place", ["/proc", "/dev/null"])
+def test_a_cache_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    with pytest.raises(UnsupportedError, match="the cache cannot be made: ") as said:
+        cache.directory("images")
+    assert "XDG_CACHE_HOME" in said.value.hint
+
+
 def test_who_makes_something_removes_first_what_killed_makers_left(tmp_path: Path) -> None:
     killed, now, empty = (f"making-{digit * 16}" for digit in "abc")
     for name in (killed, now, "whole", f"x{killed}"):

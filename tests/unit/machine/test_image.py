@@ -356,6 +356,17 @@ def test_all_images_can_be_removed(cache_root: Path) -> None:
     assert nothing_in_cache(cache_root)
 
 
+def test_a_link_among_the_images_is_removed_and_nothing_behind_it(cache_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("a", "z"):
+        make_image(cache_root / "images" / name)
+    (cache_root / "images" / "m").symlink_to(tmp_path / "mine")
+    (cache_root / "images" / "n").symlink_to("nowhere")
+    assert image.remove_all() == 2
+    assert nothing_in_cache(cache_root)
+    assert (tmp_path / "mine").is_dir()
+
+
 def test_an_image_that_is_being_built_is_not_removed(cache_root: Path) -> None:
     make_image(cache_root / "images" / "one")
     parent = cache.directory("images")
