@@ -153,7 +153,8 @@ def continue_(to: str, discard: bool, name: str, form: str) -> int:
 @click.argument("step", default="")
 def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     result, label, directory = kept_run(directory)
-    kept = {int(path.stem): path for path in (directory / label / STEPS).glob(f"*{moments.SUFFIX}")}
+    files = (directory / label / STEPS).glob(f"*{moments.SUFFIX}")
+    kept = {int(path.stem): path for path in files if path.stem.isdecimal()}
     variant = next(one for one in result.variants if one.name == label)
     there = [moments.moment_of(kept[number]) for number in sorted(kept)]
     if not kept:

@@ -52,7 +52,7 @@ class TarStore:
     def __init__(self, file: IO[bytes], packed: int) -> None:
         bounded = _Bounded(file, packed * RATIO + SPARE)
         try:
-            self._tar = tarfile.open(fileobj=bounded, mode="r:")  # type: ignore[call-overload]  # noqa: SIM115
+            self._tar: tarfile.TarFile = tarfile.open(fileobj=bounded, mode="r:")  # type: ignore[call-overload]  # noqa: SIM115
             self._members = {member.name.removeprefix("./"): member for member in self._tar if not member.issparse()}
         except (ValueError, OverflowError, RecursionError) as error:  # tarfile's, for what no tool writes
             raise tarfile.ReadError(f"a header is invalid: {error}") from error
@@ -199,7 +199,8 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
     head = file.read(8)
     file.seek(0)
-    return next((opening(file) for magic, opening in COMPRESSED.items() if head.startswith(magic)), file)
+    found: IO[bytes] = next((opening(file) for magic, opening in COMPRESSED.items() if head.startswith(magic)), file)
+    return found
 
 
 def unpack(reader: io.BufferedReader[_Hashed], out: IO[bytes]) -> None:
