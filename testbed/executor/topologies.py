@@ -69,6 +69,13 @@ def plan_info(topology: Topology) -> PlanInfo:
 def plan_of(rows: PlanRows) -> Plan:
     """Return as much of a plan as its rows have: what pictures show, except VLANs in which a switch only bridges.
     InputError for rows that are no plan."""
+    try:
+        return _plan_of(rows)
+    except ValueError as error:
+        raise InputError(f"the topology is damaged: {error}") from None
+
+
+def _plan_of(rows: PlanRows) -> Plan:
     nodes: dict[str, Node] = {}
     for row in rows["interfaces"]:
         name = row["node"]

@@ -12,9 +12,9 @@ from testbed.protocol.requests import adapter
 
 
 def parsed(data: bytes | str) -> Any:
-    """Parse a text. ValueError for what is no JSON of ours: NaN, numbers of thousands of digits, deep nesting."""
+    """Parse a text. ValueError for what is no JSON of ours: NaN, integers of more than 64 bits, deep nesting."""
     try:
-        found = json.loads(data, parse_constant=_refuse)
+        found = json.loads(data, parse_constant=_refuse, parse_int=_integer)
         if depth(found) > MESSAGE_DEPTH:
             raise ValueError(f"it is nested in more than {MESSAGE_DEPTH} levels")
     except RecursionError:
@@ -60,6 +60,12 @@ def lines(file: Path) -> Iterator[tuple[int, Any]]:
             yield number, parsed(line)
         except ValueError:
             yield number, None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(f"{digits[:20]}… is no integer of 64 bits")
+    return int(digits)
 
 
 def _refuse(constant: str) -> NoReturn:
