@@ -4,8 +4,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from importlib.metadata import requires
 from pathlib import Path
@@ -380,3 +383,29 @@ def test_what_a_killed_build_left_is_removed_and_not_counted(cache_root: Path) -
     make_image(cache_root / "images" / f"making-{'a' * 16}")
     assert image.remove_all() == 0
     assert nothing_in_cache(cache_root)
+
+
+def eventually(condition: Callable[[], object], within: float = 30) -> bool:
+    deadline = time.monotonic() + within
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_pip_ends_with_a_build_that_is_killed_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """As pip does, its program makes a temporary directory."""
+    (tmp_path / "tmp").mkdir()
+    code = f"""
+from pathlib import Path
+from testbed.machine import image_build, recipe
+recipe.python_command = lambda _: ["sh", "-c", "mktemp -d; echo $$ > {tmp_path}/pid; exec sleep 1000"]
+image_build.fetch_python(Path({str(tmp_path)!r}))
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as build:
+        assert eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        pip = int((tmp_path / "pid").read_text())
+        build.send_signal(number)
+    assert eventually(lambda: not list((tmp_path / "tmp").iterdir()))
+    assert eventually(lambda: not Path(f"/proc/{pip}").exists())
