@@ -15,6 +15,7 @@ from testbed.machine.image import find
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = "python3-venv", "qemu-system-x86"
 PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}
+VARIANTS = "run", "ip-reuse", *(word for name in ("as-is", "garp", "aging") for word in ("--variant", name)), "--json"
 QEMU_VERSION = "qemu-system-x86_64", "--version"
 pytestmark = pytest.mark.slow
 
@@ -56,9 +57,9 @@ def user(suite, tmp_path_factory):
 
 def test_a_scenario_runs_as_it_does_here_and_its_trace_is_the_same_for_one_qemu(user, suite, testbed):
     assert user("python3", "-V").stdout.startswith(f"Python {PYTHONS[suite]}.")
-    done = user("testbed", "run", "ip-reuse", "--json")
+    done = user("testbed", *VARIANTS)
     assert done.returncode == 0, done.stderr
-    there, here = json.loads(done.stdout), testbed("run", "ip-reuse", "--json").json
+    there, here = json.loads(done.stdout), testbed(*VARIANTS).json
     assert seen(there) == seen(here)
     if user(*QEMU_VERSION).stdout == run(*QEMU_VERSION, cwd="/").stdout:
         assert there["trace"] == here["trace"]

@@ -272,7 +272,7 @@ def test_two_faults_of_a_switch_s_cpu_do_not_undo_each_other(lab: Lab) -> None:
 def test_a_packet_is_held_at_a_port_where_what_comes_in_is_impaired(lab: Lab) -> None:
     """Both need the port's filters, in either order."""
     held = ExactPacket(end="leaf:e2", action="delay", number=1)
-    with injected(lab, LinkLoss(end="b:eth1", loss=1)), injected(lab, held):
+    with injected(lab, LinkDelay(end="b:eth1", delay=1e-3)), injected(lab, held):
         assert answers(lab, "a", B)
     with (
         injected(lab, ExactPacket(end="leaf:e1", action="delay", number=1)),
