@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from testbed.kernel import links, netns
 from testbed.kernel import rtnetlink as rt
@@ -20,13 +20,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from testbed.kernel.links import LinkState
-    from testbed.lab.namespace import Namespace
     from testbed.protocol.events import Data
     from testbed.topology import IPInterface
 
 GROUPS = rt.LINK, rt.IPV4_IFADDR, rt.IPV6_IFADDR, rt.IPV4_ROUTE, rt.IPV6_ROUTE
 BUFFER = 8 << 20
 """Bytes of notifications that may wait."""
+
+
+class Watched(Protocol):
+    """A node."""
+
+    name: str
+    namespace: str
+    kernel: Rtnetlink
+    context: Any
+    seen: Seen | None
+
+    def came_up(self, index: int) -> None: ...
 
 
 class Seen:
@@ -61,7 +72,7 @@ class KernelView:
     def __init__(self) -> None:
         self._kernels, self._asking = Rtnetlink(), Rtnetlink()
         self._kernels.listen(GROUPS, buffer=BUFFER, everywhere=True)
-        self._watched: dict[int, tuple[Namespace, Seen]] = {}
+        self._watched: dict[int, tuple[Watched, Seen]] = {}
         """By the number of the namespace."""
         self._quiet: Counter[str] = Counter()
 
@@ -77,19 +88,19 @@ class KernelView:
         self._kernels.close()
         self._asking.close()
 
-    def watch(self, node: Namespace) -> None:
+    def watch(self, node: Watched) -> None:
         """Follow a node from now on."""
         self.drain()
         node.seen = Seen(node.kernel)
         self._watched[self._asking.number_namespace(netns.path(node.namespace))] = node, node.seen
 
-    def forget(self, node: Namespace) -> None:
+    def forget(self, node: Watched) -> None:
         """Stop to follow a node, whose namespace is to go. What was seen last stays."""
         self.drain()
         self._watched = {number: one for number, one in self._watched.items() if one[0] is not node}
 
     @contextlib.contextmanager
-    def quietly(self, *nodes: Namespace) -> Iterator[None]:
+    def quietly(self, *nodes: Watched) -> Iterator[None]:
         """Emit no events of these nodes in the block."""
         self.drain()
         self._quiet.update(node.name for node in nodes)
@@ -111,7 +122,7 @@ class KernelView:
             for watched in self._watched.values():
                 self._read_again(*watched)
 
-    def _take_in(self, node: Namespace, seen: Seen, kind: int, body: bytes) -> None:
+    def _take_in(self, node: Watched, seen: Seen, kind: int, body: bytes) -> None:
         match kind:
             case rt.RTM_NEWADDR | rt.RTM_DELADDR:
                 self._address(node, seen, *rt.address_of(body), has=kind == rt.RTM_NEWADDR)
@@ -121,7 +132,7 @@ class KernelView:
             case rt.RTM_NEWROUTE | rt.RTM_DELROUTE:
                 self._route(node, seen, body, has=kind == rt.RTM_NEWROUTE)
 
-    def _read_again(self, node: Namespace, seen: Seen) -> None:
+    def _read_again(self, node: Watched, seen: Seen) -> None:
         """Compare with the kernel: notifications were lost."""
         now = Seen(node.kernel)
         for index in sorted(seen.links.keys() | now.links.keys()):
@@ -133,13 +144,13 @@ class KernelView:
             for address in there:
                 self._address(node, seen, index, address, has=True)
 
-    def _address(self, node: Namespace, seen: Seen, index: int, address: IPInterface, *, has: bool) -> None:
+    def _address(self, node: Watched, seen: Seen, index: int, address: IPInterface, *, has: bool) -> None:
         if (seen.add if has else seen.remove)(index, address) and index in seen.links:
             name = seen.links[index].name
             text = f"{name} {'has' if has else 'no longer has'} {address}"
             self._emit(node, events.ADDRESS(interface=name, ip=str(address.ip), has=has), text)
 
-    def _link(self, node: Namespace, seen: Seen, index: int, now: LinkState | None) -> None:
+    def _link(self, node: Watched, seen: Seen, index: int, now: LinkState | None) -> None:
         before = seen.links.get(index)
         if now is None:
             if before:
@@ -165,7 +176,7 @@ class KernelView:
             text = f"{name} is in {master}" if master else f"{name} is in no bridge or bond"
             self._emit(node, events.LINK(interface=name, master=master), text)
 
-    def _route(self, node: Namespace, seen: Seen, body: bytes, *, has: bool) -> None:
+    def _route(self, node: Watched, seen: Seen, body: bytes, *, has: bool) -> None:
         """Emit a route that was set by hand. Those that follow from addresses, or are FRR's, are not."""
         if route := rt.route_by_hand(body):
             names = {index: link.name for index, link in seen.links.items()}
@@ -174,6 +185,6 @@ class KernelView:
             text = f"{'route' if has else 'no route'} to {to}{' by ' + ', '.join(hops) if hops else ''}"
             self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
 
-    def _emit(self, node: Namespace, data: Data, text: str) -> None:
+    def _emit(self, node: Watched, data: Data, text: str) -> None:
         if not self._quiet[node.name]:
             node.context.emit(data, node.name, text)

@@ -47,7 +47,7 @@ def plan(file: Path) -> PlanRows:
 
 
 def lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each line of a file, None for a damaged line; nothing if there is no such file.
+    """Yield number and value of each line that is not empty, None for a damaged one; nothing if there is no such file.
     InputError if it cannot be read."""
     try:
         data = file.read_bytes()
@@ -55,11 +55,12 @@ def lines(file: Path) -> Iterator[tuple[int, Any]]:
         return
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
-        try:
-            yield number, parsed(line)
-        except ValueError:
-            yield number, None
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            try:
+                yield number, parsed(line)
+            except ValueError:
+                yield number, None
 
 
 def _integer(digits: str) -> int:
