@@ -61,13 +61,13 @@ check: lint
 	@.venv/bin/pytest -q --cov --cov-report= tests/unit
 	@.venv/bin/python tests/coverage_table.py
 
-tests := 'unit tests=.venv/bin/pytest -q tests/unit' 'tests of machines=.venv/bin/pytest -q -m "not slow" tests/machine'
+unit_tests := 'unit tests=.venv/bin/pytest -q tests/unit'
 test: ready
-	@$(parts) $(tests)
+	@$(parts) $(unit_tests) 'tests of machines=.venv/bin/pytest -q -m "not slow" tests/machine'
 
 catalogue: ready
-	@$(parts) $(tests) 'the catalogue=.venv/bin/testbed run $(args) $(shipped)' \
-		'slow tests=.venv/bin/pytest -q -m slow $(if $(seed),--seed $(seed)) tests/machine'
+	@$(parts) $(unit_tests) 'the catalogue=.venv/bin/testbed run $(args) $(shipped)' \
+		'tests of machines=.venv/bin/pytest -q $(if $(seed),--seed $(seed)) tests/machine'
 
 bench: ready
 	@.venv/bin/python tests/bench/bench.py

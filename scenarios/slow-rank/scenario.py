@@ -73,9 +73,10 @@ class SlowRank(Scenario[Settings]):
             run.observe("fault", f"a step takes {max(paces):.2f} s on all ranks, {expected_s:.2f} s on sound links")
         else:
             run.observe("healthy", f"a step takes {max(paces):.2f} s")
-        run.expect("no rank gets ahead of another", max(totals) - min(totals), lambda s: s < max(map(max, steps)))
         run.expect("all ranks compute for the same time", max(computing) / min(computing), lambda ratio: ratio < 1.2)
-        lossy = p.link == "lossy"
+        lossy = p.link == "lossy"  # a rank may wait alone for its last packets then, one step at most
+        apart = max(map(max, steps)) if lossy else 0.1 * min(totals)
+        run.expect("all ranks have the same pace", max(totals) - min(totals), lambda seconds: seconds < apart)
         run.expect("the ports that drop packets", [count > 0 for count in dropped], [False, False, lossy, False])
         if p.link == "slow":
             run.expect("the slow link's bytes take the time", max(paces), lambda pace: pace > bits / p.rate)

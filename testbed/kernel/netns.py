@@ -90,7 +90,7 @@ def owner(name: str) -> str:
 def delete(name: str) -> None:
     """Delete a namespace whose programs have ended, with the sockets that would keep it alive."""
     target = path(name)
-    with contextlib.suppress(TestbedError, OSError), entered(name):  # of a killed run, a name may have no namespace
+    with contextlib.suppress(TestbedError), entered(name):  # of a killed run, a name may have no namespace
         tcp_orphans.destroy()
     with turn():
         unmount(target)

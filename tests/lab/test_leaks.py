@@ -3,9 +3,11 @@
 import os
 import socket
 import subprocess
+from ipaddress import ip_interface
 
 import pytest
 from pyroute2 import IPRoute
+from pyroute2.netlink.rtnl.ifaddrmsg import IFA_F_NODAD
 
 from testbed.kernel import netns, rdma
 from testbed.lab.leaks import inventory
@@ -38,21 +40,25 @@ def test_it_sees_all_there_is_of_a_pod(tmp_path):
             system.wait_gone(["pod-eth0"])
 
 
-def test_a_connection_whose_peer_is_away_does_not_keep_a_deleted_namespace():
+@pytest.mark.parametrize("net", ["10.0.0.{}/24", "fd00::{}/64"])
+def test_a_connection_whose_peer_is_away_does_not_keep_a_deleted_namespace(net):
     """The kernel counts namespaces where it is asked for another RDMA mode: see `Rdma.set_exclusive`."""
     for name in "near", "far":
         netns.create(name)
     with netns.entered("near"), IPRoute() as ip:
         ip.link("add", ifname="eth0", kind="veth", peer={"ifname": "eth0", "net_ns_fd": "far"})
-    for name, address in ("near", "10.0.0.1"), ("far", "10.0.0.2"):
+    near, far = (ip_interface(net.format(number)) for number in (1, 2))
+    for name, own in ("near", near), ("far", far):
         with netns.entered(name), IPRoute() as ip:
             (index,) = ip.link_lookup(ifname="eth0")
-            ip.addr("add", index=index, address=address, prefixlen=24)
+            ip.addr("add", index=index, address=str(own.ip), prefixlen=own.network.prefixlen, flags=IFA_F_NODAD)
             ip.link("set", index=index, state="up")
     with netns.entered("far"):
-        server = socket.create_server(("10.0.0.2", 179))
+        server = socket.create_server(
+            (str(far.ip), 179), family=socket.AF_INET6 if far.version == 6 else socket.AF_INET
+        )
     with netns.entered("near"):
-        client = socket.create_connection(("10.0.0.2", 179), timeout=10)
+        client = socket.create_connection((str(far.ip), 179), timeout=10)
     peer, _ = server.accept()
     with netns.entered("far"), IPRoute() as ip:
         ip.link("set", index=ip.link_lookup(ifname="eth0")[0], state="down")
