@@ -124,7 +124,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()
-    emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
+    emit({"made": Made(parameters=values, topology=plan_rows(plan, profiles), epoch=log.epoch())})
     networks = PodNetworks(file.parent)
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=topology.parent)
     moments.begin(lab, log)

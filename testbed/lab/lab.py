@@ -75,7 +75,8 @@ class Lab:
         self.nodes: dict[str, Node[Any]] = {}
         self.injections: list[Any] = []
         """Faults that were injected (testbed.faults.Injection), in their order."""
-        self._profiles = dict(profiles or {})
+        self.profiles = dict(profiles or {})
+        """The profiles of switches that are not as their file says."""
         self._devices = RdmaDevices()
         self._view = KernelView()
         self._context = Context(
@@ -143,7 +144,7 @@ class Lab:
             for name, plan in self.plan.nodes.items():  # each as soon as there is something of it to take down
                 node = self.nodes[name] = KINDS[plan.kind](self._context, name, plan)
                 node.prepare()
-            for switch, profile in self._profiles.items():
+            for switch, profile in self.profiles.items():
                 self.switch(switch).first_profile = profile
             self._connect()
         except BaseException:

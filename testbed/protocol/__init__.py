@@ -242,11 +242,27 @@ class InterfaceRow(TypedDict):
     """The profile, of switches only."""
 
 
+class SwitchValue(TypedDict):
+    """A value of a switch; `quality`: documented, from memory, chosen, or set here."""
+
+    value: Any
+    unit: str
+    quality: str
+
+
+class SwitchRow(TypedDict):
+    """The profile that a switch starts with, and its values that are not testbed's defaults."""
+
+    profile: str
+    values: dict[str, SwitchValue]
+
+
 class PlanRows(TypedDict):
-    """A planned topology."""
+    """A planned topology, with the profiles that its switches start with."""
 
     name: str
     interfaces: list[InterfaceRow]
+    switches: NotRequired[dict[str, SwitchRow]]
 
 
 class PlanInfo(PlanRows):

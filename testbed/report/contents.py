@@ -1,6 +1,7 @@
 """The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,6 +103,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "wall_s": part.wall_s,
         "end": end,
         "drawing": drawings.number(plan) if plan else None,
+        "switches": list(switches(plan)) if plan else [],
         "marks": [asdict(mark) for mark in marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes],
         "folds": folds(times, end),
@@ -120,6 +122,28 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
 
 def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), str(value)) for name, value in found.items()]
+
+
+def switches(plan: PlanRows) -> Iterator[dict[str, Any]]:
+    """Yield the profiles that switches started with: names of switches that are alike, and rows of name, value and
+    quality."""
+    alike: dict[str, list[str]] = {}
+    rows = plan.get("switches", {})
+    for name, row in rows.items():
+        alike.setdefault(json.dumps(row, sort_keys=True), []).append(name)
+    for names in alike.values():
+        row = rows[names[0]]
+        values = [
+            (name, f"{setting(one['value'])} {one['unit']}".rstrip(), one["quality"])
+            for name, one in row["values"].items()
+        ]
+        yield {"names": names, "profile": row["profile"], "values": values}
+
+
+def setting(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _times(lane: Lane) -> Iterator[int]:

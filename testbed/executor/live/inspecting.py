@@ -19,6 +19,8 @@ from testbed.protocol import Event, live
 from testbed.protocol.events import FAULT_INJECTED
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
+from testbed.switch.profile import DEFAULT as DEFAULT_PROFILE
+from testbed.switch.profile import Profile, configured, load_profiles, profile, settable
 from testbed.topology import Quality
 from testbed.topology.models import QUALITY_KEYS
 
@@ -261,6 +263,20 @@ Words = Mapping[str, Mapping[str, str]]
 """Keys of a link and their values, as in a file, which were set by hand, by the end of the link."""
 
 
+def _profile_now(switch: Switch) -> dict[str, Any]:
+    """Return the keys of a switch in the file that make its profile what it is now, if the file's do not."""
+    now = Profile.model_validate(switch.profile())
+    name = now.name if now.name in load_profiles() else DEFAULT_PROFILE
+    of_file = configured(switch.planned.profile, switch.planned.profile_values)
+    base = profile(name).model_dump(mode="json", include=set(settable()))
+    values = now.model_dump(mode="json", include=set(settable()))
+    if (name, values) == (of_file.name, of_file.model_dump(mode="json", include=set(settable()))):
+        return {}
+    given = dict(switch.planned.profile_values)
+    other = {key: value for key, value in values.items() if value != base[key] or key in given}
+    return {"profile": name, **({"profile_values": other} if other else {})}
+
+
 def _file_now(call: Call) -> str:
     """Write the topology file of a lab as it is now. Comments at the top name what a file cannot express."""
     lab, server = call.lab, call.server
@@ -268,11 +284,8 @@ def _file_now(call: Call) -> str:
     document = yaml.safe_load(server.source)
     topology = document["topology"]
     for switch in lab.switches():
-        first = switch.first_profile.model_dump(mode="json")
-        now = {name: value for name, value in switch.profile().items() if value != first[name]}
-        if now:
-            node = topology["nodes"][switch.name] = topology["nodes"][switch.name] or {}
-            node["profile_values"] = {**node.get("profile_values", {}), **now}
+        if keys := _profile_now(switch):
+            topology["nodes"][switch.name] = {**(topology["nodes"][switch.name] or {}), **keys}
     left_out = [
         f"pod {node} on {node.host}: a topology file cannot have pods"
         for node in lab.nodes.values()

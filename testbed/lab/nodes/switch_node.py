@@ -11,7 +11,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.profile import DEFAULT, Profile, check_names, profile
+from testbed.switch.profile import Profile, check_names, configured
 from testbed.topology import AnAddress, address_of
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
@@ -25,7 +25,7 @@ class Switch(Node[Interface]):
     def __init__(self, context: Context, name: str, plan: NodePlan) -> None:
         super().__init__(context, name, plan)
         self.planned = plan
-        self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
+        self.first_profile = configured(plan.profile, plan.profile_values)
         """The profile that it starts with."""
         self.profile_changes: list[Callable[[Profile], None]] = []
         """Called with the profile that it is to have; one may raise InputError, and the switch keeps its own."""
