@@ -14,6 +14,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import RESOURCE_NAME
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Conflist
+from testbed.kernel.rdma import Rdma
 from testbed.lab import Host, Pod
 from testbed.lab.pods import UnschedulableError
 from testbed.lab.steps import Steps, pause
@@ -96,6 +97,8 @@ class Devices:
 def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[str, Held]) -> str:
     if offer is None:
         return f"Nothing offers {resource}: add a ConfigMap, a SriovNetworkNodePolicy or a Node's allocatable."
+    if offer.why_none:
+        return offer.why_none
     holders = [f"{name} {held.amounts[resource]}" for name, held in others.items() if held.amounts.get(resource)]
     return f"{host} has {offer.amount} of {resource}; holders: {', '.join(holders) or 'none'}."
 
@@ -118,7 +121,9 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
     shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
-    return device_plugins.offers(host.interfaces, labels, status, shared, policies)
+    with Rdma() as system:
+        exclusive = system.exclusive
+    return device_plugins.offers(host.interfaces, labels, status, shared, policies, exclusive=exclusive)
 
 
 def pending(known: Object, reason: str) -> Object:

@@ -63,6 +63,14 @@ def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     assert third["net2"].rdma
 
 
+@pytest.mark.topology("rails.clab.yml", rdma_mode="exclusive")
+def test_nothing_is_shared_in_exclusive_mode_and_the_refusal_says_why(lab, make):
+    with pytest.raises(UnschedulableError) as said:
+        make("first")
+    assert said.value.message == f"pod first: {INSUFFICIENT}shared_cx5_gpu1."
+    assert "does not start in RDMA's exclusive mode" in said.value.hint
+
+
 def test_a_pod_that_has_waited_long_enough_is_refused_and_leaves_nothing(lab, make):
     make("first"), make("second")
     began = time.monotonic()
