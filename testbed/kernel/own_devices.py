@@ -1,5 +1,5 @@
 """
-A node's interfaces and RDMA devices as its programs find them: its own, in /dev/infiniband and in sysfs.
+A node's own files as its programs find them: interfaces and RDMA devices in sysfs and /dev/infiniband, and /run.
 
 A program in another network namespace has the /sys of the machine, whose /sys/class/net shows the machine's interfaces.
 So a node's are mounted there.
@@ -21,11 +21,14 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.errors import TestbedError
 from testbed.kernel import mounts, netns
 from testbed.kernel.rdma import Rdma
+from testbed.kernel.syscalls import closing_fd
 
 ROOT = Path("/run/testbed/rdma")
 """A tmpfs of its own: /run is often mounted without devices. It has a directory for each node."""
@@ -37,6 +40,11 @@ SHOWN: Mapping[str, Path] = {
 """A node's own files, and where its programs find them."""
 NET = "class/net", "devices/virtual/net"
 """Directories below /sys that a node has of its own. A physical NIC is a link to its bus, which is not there."""
+RUN = Path("/run")
+NAMES = "netns"
+"""The directory of /run with the names of network namespaces. A node has its own: `ip netns add` of a program stays."""
+SHARED = "testbed", "systemd", "frr/{namespace}"
+"""What a node has of the machine's /run: the lab's files, systemd's resolver, and the daemons that the lab started."""
 SYS = Path("/proc/1/root/sys")
 """The first process's /sys, whatever is mounted over it here."""
 CONNECTION_MANAGER = "rdma_cm"
@@ -213,6 +221,10 @@ def _make(namespace: str, view: _View) -> OwnDevices:
         place.mkdir(parents=True)
     _Common().put(places)
     (top / "sys").mkdir()
+    lock = top / "run" / "lock"
+    lock.mkdir(parents=True)
+    lock.chmod(0o1777)
+    (top / NAMES).mkdir()
     with netns.entered(namespace):
         mounts.mount("sysfs", top / "sys", kind="sysfs")
 
@@ -235,6 +247,9 @@ def discard(namespace: str) -> None:
     top = ROOT / namespace
     if os.path.ismount(top / "sys"):
         mounts.unmount(top / "sys")
+    for name in sorted((top / NAMES).glob("*")):  # by `ip netns add` of a program
+        with contextlib.suppress(TestbedError):
+            mounts.unmount(name)
     shutil.rmtree(top, ignore_errors=True)
 
 
@@ -277,12 +292,35 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
     if namespace in _OF:
         _own(namespace)
     with netns.entered(namespace), mounts.own_mounts():
-        for part in NET if namespace in _OF else ():
-            mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
+        if namespace in _OF:
+            for part in NET:
+                mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
+            _mount_run(namespace)
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)
         yield
+
+
+def _mount_run(namespace: str) -> None:
+    """Mount a namespace's own /run. What is unmounted on the machine later, such as the name of a network namespace,
+    goes here too, or it would stay alive."""
+    own = ROOT / namespace / "run"
+    shared = [name for name in (one.format(namespace=namespace) for one in SHARED) if (RUN / name).is_dir()]
+    with ExitStack() as trees:
+
+        def clone(place: Path) -> int:
+            return trees.enter_context(closing_fd(mounts.clone(place)))
+
+        found = {NAMES: clone(ROOT / namespace / NAMES), **{name: clone(RUN / name) for name in shared}}
+        run = clone(own)
+        for place in ROOT, RUN:
+            mounts.mount("none", place, mounts.MS_SLAVE)
+        mounts.attach(run, RUN)
+        mounts.mount("none", RUN, mounts.MS_PRIVATE)
+        for name, tree in found.items():
+            (RUN / name).mkdir(parents=True, exist_ok=True)
+            mounts.attach(tree, RUN / name)
 
 
 def _make_node(path: Path, number: int) -> None:
