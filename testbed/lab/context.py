@@ -2,20 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from testbed.errors import InputError
 from testbed.lab.kernel_view import KernelView
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
 from testbed.protocol import HOST_FILES
-from testbed.protocol.events import Data
-
-
-class Emit(Protocol):
-    """A receiver of the events of a lab; the scenario's event log in a run."""
-
-    def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
+from testbed.protocol.events import Emit
 
 
 @dataclass(frozen=True)

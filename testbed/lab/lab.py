@@ -8,7 +8,7 @@ from typing import Any, Self
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
 from testbed.kernel.links import End
-from testbed.lab.context import Context, Emit
+from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
 from testbed.lab.kernel_view import KernelView
@@ -23,6 +23,7 @@ from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
 from testbed.protocol import events
+from testbed.protocol.events import Emit
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan, RdmaMode, Topology

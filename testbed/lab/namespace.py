@@ -20,6 +20,7 @@ from testbed.lab.context import Context
 from testbed.lab.kernel_view import Seen
 from testbed.lab.processes import Process
 from testbed.protocol import events
+from testbed.protocol.events import Emit
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -130,13 +131,21 @@ class Namespace:
         return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
     def spawn(self, *command: str) -> Process:
-        """Start a program; its output is kept in the run directory. It is stopped with the node at the latest."""
+        """Start a program; its output is kept in the run directory. It is stopped with the node at the latest. If it
+        ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output."""
+        return self._start(command, self.context.emit)
+
+    def launch(self, *command: str) -> Process:
+        """Start a program as `spawn` does, for a caller that reports its end itself."""
+        return self._start(command, None)
+
+    def _start(self, command: Sequence[str], emit: Emit | None) -> Process:
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
         launcher = self.launcher(command[0])
         process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher)
-        scheduler.watch(process)
+        scheduler.programs.follow(process, emit)
         self.defer(process.stop)
         return process
 
@@ -145,7 +154,7 @@ class Namespace:
         if commands:
             self.defer(lambda: processes.end_all(self.namespace))
         for command in commands:
-            process = self.spawn(*command)
+            process = self.launch(*command)
             status = process.wait(COMMAND_S)
             text = shlex.join(command)
             self.context.emit(events.EXEC(command=text, status=status), self.name, f"ran {text}")

@@ -112,6 +112,8 @@ class VariantResult:
     """Manual changes while the run was stopped: they are not repeated automatically."""
     text: str = ""
     """Text of its steps, as `testbed describe` prints it."""
+    warnings: Sequence[str] = ()
+    """What the user should look at, and what does not change the verdict."""
     without_faults: Sequence[int] = ()
     """Numbers of the faults that were left out, in the order in which the run injects them."""
 

@@ -168,7 +168,12 @@ async def run_variant(
             raise
         wall_s, virtual_s = time.monotonic() - started, shown.virtual_s
         outcome = protocol.VariantOutcome(
-            observed=shown.observed, evidence=shown.evidence, failures=[str(error)], trace="", virtual_s=virtual_s
+            observed=shown.observed,
+            evidence=shown.evidence,
+            failures=[str(error)],
+            warnings=[],
+            trace="",
+            virtual_s=virtual_s,
         )
     finally:
         shown.keep()
@@ -194,6 +199,7 @@ def result_of(
         wall_s=round(wall_s, 3),
         evidence=outcome["evidence"],
         failures=outcome["failures"],
+        warnings=outcome["warnings"],
         variant=variant_run.variant["name"],
         settings=variant_run.variant["settings"],
         parameters=made and made["parameters"],

@@ -360,10 +360,12 @@ class ScenarioInfo(TypedDict):
 
 
 class VariantOutcome(TypedDict):
-    """The verdict on a variant: as expected without `failures`. `trace` is the SHA-256 of its events.jsonl."""
+    """The verdict on a variant: as expected without `failures`, whatever the `warnings`. `trace` is the SHA-256 of its
+    events.jsonl."""
 
     observed: Observed | None
     evidence: dict[str, Any]
     failures: list[str]
+    warnings: list[str]
     trace: str
     virtual_s: float

@@ -10,7 +10,7 @@ import functools
 import typing
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, get_args, get_origin
 
 from testbed.protocol import Event, Observed
 
@@ -43,6 +43,12 @@ class Data:
         words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
         text = self.kind.special.get(words.get("reason"), self.kind.about)
         return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
+
+
+class Emit(Protocol):
+    """A receiver of the events of a lab; the scenario's event log in a run."""
+
+    def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
 
 
 P = ParamSpec("P")
@@ -193,6 +199,13 @@ class Exec(Data):
     status: int
 
 
+class Program(Exec):
+    """`status` is negative for a signal."""
+
+    log: str
+    """The file of its output in the run directory."""
+
+
 class Container(Data):
     image: str
     digest: str
@@ -244,6 +257,7 @@ class Pause(Data):
 
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
+PROGRAM_ENDED = Kind("program.ended", Program, "A program that `spawn` started has ended by itself.")
 CONTAINER = Kind("container", Container, "The container of a node runs.")
 SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")
 PROFILE = Kind("profile", Data, "`testbed profile set` changes a switch. Its fields are the values that it sets.")

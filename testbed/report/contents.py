@@ -96,6 +96,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "observed": part.observed,
         "as_expected": part.as_expected,
         "failures": part.failures,
+        "warnings": part.warnings,
         "evidence": _evidence(part.evidence),
         "settings": _evidence(part.settings),
         "trace": part.trace,

@@ -29,6 +29,7 @@ class Part:
     expected: str | None = None
     observed: str | None = None
     failures: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     trace: str = ""
@@ -171,6 +172,7 @@ def _part(directory: Path, found: dict[str, Any]) -> Part:
         expected=str(found["expected"]),
         observed=found["observed"] and str(found["observed"]),
         failures=tuple(map(str, found["failures"])),
+        warnings=tuple(map(str, found.get("warnings") or ())),
         evidence=dict(found["evidence"]),
         settings=dict(found.get("settings") or {}),
         trace=str(found["trace"]),

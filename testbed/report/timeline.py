@@ -34,7 +34,8 @@ NOTES = (
     events.JOB_RESUMED,
 )  # fmt: skip
 POINTS = {
-    events.EXEC: ("Jobs and programs", ""), events.JOB_STEP: ("Jobs and programs", "steps"),
+    events.EXEC: ("Jobs and programs", ""), events.PROGRAM_ENDED: ("Jobs and programs", ""),
+    events.JOB_STEP: ("Jobs and programs", "steps"),
     events.POD_REFUSED: ("Pods", ""), events.CONNECT: ("Completions", ""), events.ROUTE_INSTALLED: ("Routes", ""),
     events.ROUTE_LOST: ("Routes", ""), events.ROUTING_CONVERGED: ("Routes", "all switches"),
     events.EVIDENCE: ("Evidence", "what users see"), events.VERDICT: ("Evidence", "what users see"),

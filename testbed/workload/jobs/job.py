@@ -152,7 +152,7 @@ class Job:
     def launch(self, host: Host, command: Sequence[str]) -> None:
         """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
         whole job is closed with its host at the latest."""
-        self._processes.append(host.spawn("env", "-C", str(self.directory), *command))
+        self._processes.append(host.launch("env", "-C", str(self.directory), *command))
         host.defer(self.close)
 
     @classmethod

@@ -45,7 +45,7 @@ def info(*names: str) -> ScenarioInfo:
 
 
 def outcome(name: str, **changes: Any) -> dict[str, Any]:
-    good = {"observed": "healthy", "evidence": {}, "failures": [], "trace": name * 4, "virtual_s": 1.5}
+    good = {"observed": "healthy", "evidence": {}, "failures": [], "warnings": [], "trace": name * 4, "virtual_s": 1.5}
     return {**good, **changes}
 
 
