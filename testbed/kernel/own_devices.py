@@ -11,7 +11,8 @@ and whose character device it can stat (rdma-core, libibverbs/init.c and ibdev_n
 mount namespace, without the files of other nodes.
 
 A pod shares its machine with its node and the node's other pods. In shared mode it finds their devices in sysfs, as in
-any container, but not their files: a container gets only those it is given. A privileged one gets all.
+any container, but not their files: a container gets only those it is given, by a device plugin also its node's. A
+privileged one gets all.
 
 The kernel's netlink (`rdma link`) still lists all devices in shared mode.
 """
@@ -20,9 +21,9 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import TestbedError
@@ -87,15 +88,17 @@ class OwnDevices:
         places: Mapping[str, Path],
         sysfs: Path | None = None,
         beside: Callable[[], Sequence[str]] = tuple,
+        given: Collection[str] = (),
         *,
         privileged: bool = False,
     ) -> None:
         """`places` by the names of SHOWN. In exclusive mode a device is in its network namespace's sysfs only, which is
         mounted on `sysfs`, or is the programs' /sys anyway (None). `beside` returns the machine's other namespaces,
-        whose files are included if it is `privileged`."""
+        whose files are included for the devices in `given`, or for all if it is `privileged`."""
         self._places = places
         self._sysfs = sysfs
         self._beside = beside
+        self._given = given
         self._privileged = privileged
         self._own = _Devices()
         self._others: dict[str, _Devices] = {}
@@ -123,8 +126,8 @@ class OwnDevices:
     def _write(self, *, exclusive: bool) -> None:
         others = {name: file for devices in self._others.values() for name, file in devices.files.items()}
         shown = self._own.files if exclusive else {**others, **self._own.files}
-        given = {**others, **self._own.files} if self._privileged else self._own.files
-        files = dict(filter(None, given.values()))
+        more = {name: file for name, file in others.items() if self._privileged or name in self._given}
+        files = dict(filter(None, {**more, **self._own.files}.values()))
         for name in _others(self._places["dev"], [*files, CONNECTION_MANAGER]):
             (self._places["dev"] / name).unlink()
         for name, number in files.items():
@@ -166,6 +169,8 @@ class _View:
     machine: str
     """The namespace of its node."""
     privileged: bool
+    given: set[str] = field(default_factory=set)
+    """Devices of its node whose files it has."""
     devices: OwnDevices | None = None
     """None before its first program."""
 
@@ -205,6 +210,11 @@ def add(namespace: str, node: str = "", *, privileged: bool = False) -> None:
     _OF[namespace] = _View(node or namespace, privileged)
 
 
+def give(namespace: str, devices: Iterable[str]) -> None:
+    """Give a pod's programs the files of devices of its node, too."""
+    _OF[namespace].given.update(devices)
+
+
 def _own(namespace: str) -> OwnDevices | None:
     """Return a namespace's files, created for its first program; None if it belongs to no node."""
     view = _OF.get(namespace)
@@ -233,7 +243,7 @@ def _make(namespace: str, view: _View) -> OwnDevices:
             return ()
         return [name for name, other in _OF.items() if other.machine == view.machine and name != namespace]
 
-    return OwnDevices(places, top / "sys", beside, privileged=view.privileged)
+    return OwnDevices(places, top / "sys", beside, view.given, privileged=view.privileged)
 
 
 def remove(namespace: str) -> None:

@@ -27,7 +27,7 @@ from testbed.cni.runtime.scheduling import Devices, Given, Held
 from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import netns, rdma
+from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Network
@@ -130,6 +130,8 @@ class PodNetworks:
         interfaces = [one.interface for one in found]
         if twice := [name for name in interfaces if interfaces.count(name) > 1]:
             raise InputError(f"two of its networks have the interface {twice[0]}")
+        nics = [pod.host[name].rdma for name in devices.without_network([one.network for one in found])]
+        own_devices.give(pod.namespace, filter(None, nics))
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:

@@ -155,6 +155,16 @@ class Given:
             return network
         return conflist.make({**json.loads(network.data), "plugins": plugins})
 
+    def without_network(self, networks: Sequence[Conflist]) -> list[str]:
+        """Return the interfaces that share their RDMA device with a pod which has no network on them."""
+        masters = {_parent(plugin) for network in networks for plugin in network.plugins}
+        return [name for name in self._shared if name not in masters]
+
     def _is_shared(self, plugin: Mapping[str, Any]) -> bool:
         """Return whether the master is an interface that shares its RDMA device, or a VLAN device on one."""
-        return str(plugin.get("master", "")).partition(".")[0] in self._shared
+        return _parent(plugin) in self._shared
+
+
+def _parent(plugin: Mapping[str, Any]) -> str:
+    """Return the node's interface below a plugin's master, which may be a VLAN device; empty without a master."""
+    return str(plugin.get("master", "")).partition(".")[0]
