@@ -7,6 +7,7 @@ import importlib
 import itertools
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -144,7 +145,7 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status. Every error ends here, with its message on standard error and with
     --json as an object on standard output, too. A defect of testbed stays an exception."""
     try:
-        status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
+        status = cli.main(arguments, prog_name="testbed", standalone_mode=False, obj=shlex.join(arguments))
     except click.ClickException as error:
         failure = usage_error(error)
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""

@@ -206,6 +206,16 @@ class Program(Exec):
     """The file of its output in the run directory."""
 
 
+class Typed(Data):
+    command: str
+    """The words after `testbed`."""
+    status: int | None
+    """The exit status of a program on a node, or of the command; None if the lab ended before."""
+    back: str
+    """What came back: the output of a program, its middle left out if it is long; the result of a WRITE; a message."""
+    took_ns: Nanoseconds
+
+
 class Container(Data):
     image: str
     digest: str
@@ -258,6 +268,7 @@ class Pause(Data):
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
 PROGRAM_ENDED = Kind("program.ended", Program, "A program that `spawn` started has ended by itself.")
+TYPED = Kind("typed", Typed, "A command that can change a live lab has ended. `t` is its begin.")
 CONTAINER = Kind("container", Container, "The container of a node runs.")
 SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")
 PROFILE = Kind("profile", Data, "`testbed profile set` changes a switch. Its fields are the values that it sets.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import COLLECTIVE, OBSERVED
+from testbed.protocol.events import COLLECTIVE, OBSERVED, TYPED
 from testbed.report import counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
@@ -109,6 +109,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "lanes": [_lane(lane) for lane in lanes],
         "folds": folds(times, end),
         "events": _events(events),
+        "typed": list(typed(events)),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
         "captures": [one.json() for one in captured],
         "gear": gear.on_real_gear(lanes, events, at_the_end),
@@ -123,6 +124,13 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
 
 def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), str(value)) for name, value in found.items()]
+
+
+def typed(events: Sequence[Event]) -> Iterator[tuple[int, str, int | None, str]]:
+    """Yield the commands that a user gave in a lab: time, words, exit status, and what came back."""
+    for event in events:
+        if data := TYPED.of(event):
+            yield event["t"], data.command, data.status, data.back
 
 
 def switches(plan: PlanRows) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,7 @@ from testbed.workload.verbs import connected
 
 WRITE_S = 120.0
 PATTERN = b"\xa5"
+SUCCESS = "SUCCESS"
 UNENDED = "NONE"
 """In place of the status of a WRITE that has not completed."""
 
@@ -158,6 +159,7 @@ def nic(call: Call, name: str) -> HostInterface:
 
 def write(request: live.RdmaWrite, call: Call) -> Written:
     near, (far, to) = nic(call, request.source), destination(call, request.target)
+    call.node = near.node.name
     family = to.version if to else request.family
     for end in near, far:
         if not end.rdma:
@@ -170,6 +172,8 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
     def ended(status: str, text: str) -> Written:
         elapsed_s = (call.log.now - began) / 1e9
         call.lab.scheduler.catch_up()
+        call.back.add(text.encode())
+        call.status = int(status != SUCCESS)
         return {"status": status, "elapsed_s": elapsed_s, "text": text, "learned": learned(call, asked, near, far)}
 
     with ExitStack() as stack:

@@ -139,7 +139,8 @@ class Program:
             stream.finish()
         if self._input:
             self._input.close()
-        self._call.end(ENDED - status if status < 0 else status)
+        self._call.status = ENDED - status if status < 0 else status
+        self._call.end(self._call.status)
 
 
 def require(command: list[str]) -> None:
@@ -158,6 +159,7 @@ def shell(node: Node[Any]) -> list[str]:
 
 def run(request: Exec, call: Call) -> Program | int:
     node = call.lab[request.node]
+    call.node = node.name
     if request.detach:
         node.spawn(*request.command)
         return 0

@@ -29,9 +29,11 @@ class EndedError(TestbedError):
 class Connection:
     """A connection to a lab; a context manager. One request at a time, or several whose ends come in any order."""
 
-    def __init__(self, lab: Lab, order: IO[str] | None = None) -> None:
-        """Connect. `order` is the keeper's order pipe, which reports the command's end to the keeper by its own end."""
+    def __init__(self, lab: Lab, order: IO[str] | None = None, typed: str = "") -> None:
+        """Connect. `order` is the keeper's order pipe, which reports the command's end to the keeper by its own end.
+        `typed` is what the user typed, without the program's name."""
         self.lab = lab
+        self._typed = typed
         self._order = order
         self._numbers = 0
         self._rest = bytearray()
@@ -98,7 +100,7 @@ class Connection:
         for request, listen in requests:
             self._numbers += 1
             self._listeners[self._numbers] = listen
-            asked.append(messages.ask(self._numbers, request))
+            asked.append({**messages.ask(self._numbers, request), "typed": self._typed})
         self.send(asked if len(asked) > 1 else asked[0])
         return [message["id"] for message in asked]
 

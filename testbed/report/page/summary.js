@@ -100,6 +100,8 @@ function moments(part, reach) {
         add(to, `${lane.name}: ${text} after ${lasting(to - from)}`, level);
     }
   }
+  for (const [at, command, status] of part.typed)
+    add(at, `testbed ${command}${status ? `: status ${status}` : ""}`, status ? "bad" : "");
   const { t, text } = part.events;
   for (const number of part.observations) add(t[number], text[number], part.observed === "fault" ? "bad" : "good");
   found.sort((a, b) => a.t - b.t || b.step - a.step);
