@@ -4,7 +4,7 @@ import re
 
 MOST = 2000
 """Bytes kept of the begin, and of the end."""
-ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\\\)|[@-_])")
+ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])")
 """A terminal's commands (ECMA-48): colours, movements, titles."""
 
 
