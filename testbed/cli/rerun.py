@@ -20,7 +20,7 @@ from testbed.cli.run_command import run_shown
 from testbed.cli.scenario_options import out_option
 from testbed.cli.words import plain
 from testbed.errors import InputError
-from testbed.machine import record, runs, scenarios, snapshot
+from testbed.machine import record, runs, snapshot
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
@@ -88,7 +88,7 @@ async def plan(
 ) -> tuple[ScenarioInfo, list[VariantRun]]:
     """Return the variants to run: the recorded ones, with the recorded settings."""
     try:
-        [info] = await scenarios.describe([(source, {})])
+        [info] = await options.described([(source, {})])
         variant_runs = []
         for one in variants:
             [variant_run] = runs.choose(info, [one.variant])

@@ -176,9 +176,7 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
 
 
 def described(source: Source) -> ScenarioInfo:
-    from testbed.machine import scenarios
-
-    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    [info] = asyncio.run(options.described([(source, {})]))
     return info
 
 
