@@ -81,7 +81,7 @@ echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbo
 @pytest.mark.topology(FLAT)
 def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, tmp_path, monkeypatch):
     """The stale entry of a pod that such a plugin made has an owner in the report, and is red."""
-    add = OMITS_MAC.replace("ADDRESS", "10.0.10.100/24")
+    add = OMITS_MAC.replace("ADDRESS", "10.0.20.100/24")
     write_plugin(tmp_path / "plugins", "omits", add, 'nsenter --net=$CNI_NETNS ip link del "$CNI_IFNAME"')
     monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
     one = lab.pods.create(lab.host("node1"), "one", [network({"type": "omits"})])
@@ -91,10 +91,10 @@ def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, t
     one.delete()
     two = lab.pods.create(lab.host("node2"), "two", [network({"type": "omits"})])
     lab.scheduler.sleep(1)
-    assert lab.switch("leaf").neighbour("10.0.10.100") == mac
+    assert lab.switch("leaf").neighbour("10.0.20.100") == mac
     rows = plan_rows(lab.plan, lab.profiles)["interfaces"]
     lanes = Timeline(log.events, Owners(rows, log.events), log.now).lanes
-    (lane,) = (lane for lane in lanes if lane.group == "ARP and ND" and "10.0.10.100" in lane.name)
+    (lane,) = (lane for lane in lanes if lane.group == "ARP and ND" and "10.0.20.100" in lane.name)
     assert [(bar.text, bar.level) for bar in lane.bars][-1] == (f"one {mac}", "bad")
     assert two["eth0"].mac not in ("", mac)
 
