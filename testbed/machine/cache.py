@@ -11,7 +11,8 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 from testbed.errors import DISK_FULL, UnsupportedError
@@ -88,9 +89,19 @@ def publish(handle: int, path: Path) -> None:
 
 def prune(parent: Path, keep: int) -> None:
     """Remove the least recently written or touched files until `keep` are left."""
-    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
-    for path in files[:-keep]:
+    for path in by_use(path for path in parent.iterdir() if path.is_file())[:-keep]:
         path.unlink(missing_ok=True)
+
+
+def by_use(paths: Iterable[Path]) -> list[Path]:
+    """Return paths, the least recently written or touched one first. What is of the future, because the clock was set
+    back, counts as the oldest: else all that is made until then would be removed at once."""
+    now = time.time() + 1  # a file system may round up
+    times = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another command removed it
+            times[path] = path.lstat().st_mtime
+    return sorted(times, key=lambda path: times[path] if times[path] <= now else -times[path])
 
 
 def require_space(path: Path, needed: int, what: str) -> None:

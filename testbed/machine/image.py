@@ -141,7 +141,7 @@ def find() -> Image | None:
 
 def prune(used: Path) -> None:
     """Remove the images of older versions, except the last ones built: another checkout may use them."""
-    others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
+    others = cache.by_use(path for path in used.parent.glob("*") if path != used)
     for path in others[: max(0, len(others) - KEEP)]:
         shutil.rmtree(path)
 

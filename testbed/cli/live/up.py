@@ -235,7 +235,8 @@ def ps(form: str) -> int:
 
     found = labs.every()
     if form == "json":
-        live_options.print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
+        now = time.time()
+        live_options.print_json([{**lab.__dict__, "age_s": max(0.0, round(now - lab.since, 3))} for lab in found])
     elif found:
         show_labs(found)
         live_options.then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))

@@ -113,8 +113,7 @@ def use_own_cache(digest: str) -> None:
 
 def prune(parent: Path, pattern: str) -> None:
     """Remove all but the last used ones."""
-    found = sorted(parent.glob(pattern), key=lambda path: path.stat().st_mtime)
-    for path in found[:-KEEP]:
+    for path in cache.by_use(parent.glob(pattern))[:-KEEP]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,21 @@ def test_the_files_used_last_stay(tmp_path: Path) -> None:
     (tmp_path / "a-directory").mkdir()
     cache.prune(tmp_path, 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-directory", *(f"s{age}" for age in range(5))]
+
+
+def test_what_is_of_the_future_goes_first(tmp_path: Path) -> None:
+    """The clock was set back: a file that was just written would else be the oldest, and go."""
+    now = time.time()
+    ages = {"new": 0, "older": 100, "oldest": 200, "of-tomorrow": -86400, "of-next-year": -86400 * 365}
+    for name, age_s in ages.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now - age_s, now - age_s))
+    assert [path.name for path in cache.by_use(tmp_path.iterdir())] == [
+        "of-next-year",
+        "of-tomorrow",
+        "oldest",
+        "older",
+        "new",
+    ]
+    cache.prune(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "older"}
