@@ -47,6 +47,7 @@ CORPUS = [
     ("variant/events.jsonl", DEEP),
     ("variant/events.jsonl", '{"t": NaN}\n'),
     ("variant/topology.json", '{"name": "x", "interfaces": [{"node": "n0"}]}'),
+    ("variant/topology.json", '{"name": "x", "interfaces": [], "switches": {"leaf": {"profile": 1, "values": []}}}'),
     ("variant/topology.json", DEEP),
     ("variant/counters.json", DEEP),
     ("variant/counters.jsonl", DEEP),
@@ -55,6 +56,28 @@ CORPUS = [
     ("variant/steps/001.step", ""),
     ("variant/steps/001.step", "TBSTEP1\0" + 8 * "\x7f"),
 ]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a lab that lived."""
+    directory = tmp_path_factory.mktemp("sound") / "lab"
+    Builder(directory).starts().paces().ends(3, ok=True).write()
+    found = {"name": "mine", "topology": "x.yml", "seed": 1, "clock": "real", "trace": "ab", "virtual_s": 1.5}
+    (directory / "result.json").write_text(json.dumps({**found, "made_from": {}, "epoch": {"realtime_ns": 5}}))
+    (directory / "session.jsonl").write_text('{"request": {"kind": "Exec"}}\n')
+    return directory
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a session of pytest."""
+    directory = tmp_path_factory.mktemp("sound") / "session"
+    Builder(directory / "tests/one").starts().paces().ends(3, ok=True).write()
+    (directory / "tests/one/epoch.json").write_text('{"realtime_ns": 5}')
+    test = {"test": "test_x", "outcome": "failed", "text": "no", "directory": "tests/one", "virtual_s": 1, "wall_s": 1}
+    (directory / "tests.jsonl").write_text(json.dumps(test) + "\n")
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +95,17 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def try_all(directory: Path, sound: Path, page: Path) -> None:
+def try_all(directory: Path, sound: Path, page: Path, part: str = "variant") -> None:
     """Each command ends with a result or an error. Any other exception is raised here."""
     there = str(directory)
     for command in ["report", there, "-o", page], ["compare", there, sound, "-o", page]:
         assert invoke([str(word) for word in command]) in (0, 2)
     assert invoke(["diff", there, str(sound)]) in (0, 1, 2)
-    assert invoke(["diff", f"{sound}/variant", f"{there}/variant"]) in (0, 1, 2)
+    assert invoke(["diff", f"{sound}/{part}", f"{there}/{part}"]) in (0, 1, 2)
     for more in [], ["--json"]:
         assert invoke(["diagnose", there, *more]) in (0, 1, 2)
-    assert invoke(["back", f"{there}/variant"]) == 2
+    for command in ["back", f"{there}/{part}"], ["rerun", there], ["shrink", there]:
+        assert invoke(command) == 2
     for file in directory.glob("variant/steps/*.step"):
         for reader in moments.moment_of, Saved.read:
             with contextlib.suppress(InputError):
@@ -96,15 +120,23 @@ def test_damage_that_once_was_a_traceback(sound: Path, tmp_path: Path, name: str
     try_all(directory, sound, tmp_path / "page.html")
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 1 << 32))
-def test_any_damage(sound: Path, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    directory = tmp_path_factory.mktemp("damaged") / "run"
-    shutil.copytree(sound, directory)
-    draw = random.Random(seed)  # noqa: S311
-    damage(draw.choice(sorted(path for path in directory.rglob("*") if path.is_file())), draw)
-    try_all(directory, sound, directory.parent / "page.html")
-    shutil.rmtree(directory.parent)
+@pytest.mark.parametrize(("kind", "part"), [("sound", "variant"), ("lab", "."), ("session", "tests/one")])
+def test_any_damage(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, kind: str, part: str
+) -> None:
+    whole = request.getfixturevalue(kind)
+
+    @settings(max_examples=settings().max_examples // 2)
+    @given(st.integers(0, 1 << 32))
+    def damaged(seed: int) -> None:
+        directory = tmp_path_factory.mktemp("damaged") / "run"
+        shutil.copytree(whole, directory)
+        draw = random.Random(seed)  # noqa: S311
+        damage(draw.choice(sorted(path for path in directory.rglob("*") if path.is_file())), draw)
+        try_all(directory, whole, directory.parent / "page.html", part)
+        shutil.rmtree(directory.parent)
+
+    damaged()
 
 
 def damage(file: Path, draw: random.Random) -> None:
