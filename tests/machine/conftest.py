@@ -23,6 +23,8 @@ from testbed.protocol.requests import Variant
 
 COMMAND = (sys.executable, "-m", "testbed")
 HERE = Path(__file__).parent
+RUNS = HERE.parents[1] / "runs"
+"""Those of `make scenarios`, which `make catalogue` runs first."""
 CPU, CPU_BEFORE = "cpu_s", pytest.StashKey[float]()
 DEAREST = 15
 LIMIT_S = 1800
@@ -122,6 +124,12 @@ def ip_reuse(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     done = subprocess.run([*COMMAND, *words], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
     run = json.loads(done.stdout)
     return Shipped(place / run["out"], {variant["variant"]: variant for variant in run["variants"]})
+
+
+@pytest.fixture
+def run_of_the_catalogue() -> Callable[[str], Path]:
+    """Return the directory of the catalogue's last run of a scenario."""
+    return lambda scenario: RUNS / scenario / "latest"
 
 
 @pytest.fixture

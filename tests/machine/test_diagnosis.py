@@ -10,10 +10,11 @@ from diagnosis_cases import DRAWN, EXPECTED, HEALTHY, SETTINGS, WITHOUT_A_JOB
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", EXPECTED)
-def test_every_variant_has_the_right_diagnosis(testbed, tmp_path, scenario):
-    settings = [word for setting in SETTINGS.get(scenario, ()) for word in ("--set", setting)]
-    testbed("run", scenario, *settings, "--out", str(tmp_path / "runs"))
-    run = tmp_path / "runs" / scenario / "latest"
+def test_every_variant_has_the_right_diagnosis(testbed, tmp_path, run_of_the_catalogue, scenario):
+    run = run_of_the_catalogue(scenario)
+    if settings := [word for setting in SETTINGS.get(scenario, ()) for word in ("--set", setting)]:
+        testbed("run", scenario, *settings, "--out", str(tmp_path / "runs"))
+        run = tmp_path / "runs" / scenario / "latest"
     done = testbed("diagnose", str(run), "--json")
     jobs = {variant["variant"]: variant["jobs"] for variant in done.json["variants"]}
     found = {name: [summary(job) for job in of] for name, of in jobs.items()}
@@ -31,9 +32,8 @@ def test_every_variant_has_the_right_diagnosis(testbed, tmp_path, scenario):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", WITHOUT_A_JOB)
-def test_a_run_without_a_job_is_refused_in_clear_words(testbed, tmp_path, scenario):
-    testbed("run", scenario, "--variant", "as-is", "--out", str(tmp_path / "runs"))
-    done = testbed("diagnose", str(tmp_path / "runs" / scenario / "latest"))
+def test_a_run_without_a_job_is_refused_in_clear_words(testbed, run_of_the_catalogue, scenario):
+    done = testbed("diagnose", str(run_of_the_catalogue(scenario)))
     assert done.status == 2
     assert "no job of several ranks ran here" in done.error
 

@@ -1,20 +1,16 @@
 """What comes with testbed is the same every time. That all variants are as expected is `make scenarios`' to show."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from testbed.machine.scenarios import shipped
 
-RUNS = Path(__file__).parents[2] / "runs"
-"""Those of `make scenarios`, which `make catalogue` runs first."""
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [source.name for source in shipped()])
-def test_the_first_variant_has_the_same_trace_again(testbed, scenario):
-    latest = RUNS / scenario / "latest"
+def test_the_first_variant_has_the_same_trace_again(testbed, run_of_the_catalogue, scenario):
+    latest = run_of_the_catalogue(scenario)
     variant = json.loads((latest / "result.json").read_text())["variants"][0]["name"]
     done = testbed("rerun", latest, "--variant", variant)
     assert done.status == 0, done.out + done.err
