@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from networks import bridge, ipam, macvlan
+from networks import bridge, ipam, network
 
 from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError
@@ -66,13 +66,14 @@ def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     assert third["net2"].rdma
 
 
-@pytest.mark.topology(HCAS)
+@pytest.mark.topology(HCAS, rdma_mode="shared")
 def test_a_pod_with_a_shared_device_and_no_network_on_it_sends_as_its_node(lab, make):
     """Upstream, no part of the kernel asks whether a process may use a GID: rdma_dev_access_netns allows every network
     namespace in shared mode, and the packets leave by the GID's interface."""
     node, far = lab.host("node1"), lab.host("node2")
     resources = {"spidernet.io/shared_cx5_gpu1": 1}
-    pod = lab.pods.create(node, "alone", [macvlan(ipam(20))], namespace="ai", resources=resources)
+    other = network({"type": "macvlan", "master": "eth2", "ipam": ipam(20)})
+    pod = lab.pods.create(node, "alone", [other], namespace="ai", resources=resources)
     assert pod.run("ibv_devices").stdout.split()[-2] == "node1-eth1"
     traffic = Traffic(node["eth1"])
     options = ("ibv_rc_pingpong", "-g", "1", "-n", "10", "-d")
@@ -81,7 +82,7 @@ def test_a_pod_with_a_shared_device_and_no_network_on_it_sends_as_its_node(lab, 
     pod.run(*options, "node1-eth1", str(far["eth2"].address().ip))
     assert server.wait(5) == 0
     assert traffic.bytes()["roce_out"] > 10 * 4096
-    without = lab.pods.create(node, "without", [macvlan(ipam(20))], namespace="ai")
+    without = lab.pods.create(node, "without", [other], namespace="ai")
     assert "node1" not in without.run("ibv_devices").stdout
 
 

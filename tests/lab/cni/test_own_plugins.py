@@ -8,9 +8,6 @@ import pytest
 from networks import FLAT, ROUTED, ipam, macvlan, network, write_plugin
 
 from testbed import Lab
-from testbed.report.owners import Owners
-from testbed.report.timeline import Timeline
-from testbed.scenario.rows import plan_rows
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 SPECIFICATION = Path(__file__).with_name("specification.conflist")
@@ -80,22 +77,23 @@ echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbo
 @pytest.mark.fresh
 @pytest.mark.topology(FLAT)
 def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, tmp_path, monkeypatch):
-    """The stale entry of a pod that such a plugin made has an owner in the report, and is red."""
+    """Its event has that MAC, by which a report names the owner of the stale entry, and shows it in red."""
     add = OMITS_MAC.replace("ADDRESS", "10.0.20.100/24")
     write_plugin(tmp_path / "plugins", "omits", add, 'nsenter --net=$CNI_NETNS ip link del "$CNI_IFNAME"')
     monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
     one = lab.pods.create(lab.host("node1"), "one", [network({"type": "omits"})])
     mac = one.run("cat", "/sys/class/net/eth0/address").stdout.strip()
     assert one["eth0"].mac == mac
-    assert one["eth0"].ping_gateway()
+    assert one.ping("10.0.20.1", within=2)
     one.delete()
     two = lab.pods.create(lab.host("node2"), "two", [network({"type": "omits"})])
     lab.scheduler.sleep(1)
     assert lab.switch("leaf").neighbour("10.0.20.100") == mac
-    rows = plan_rows(lab.plan, lab.profiles)["interfaces"]
-    lanes = Timeline(log.events, Owners(rows, log.events), log.now).lanes
-    (lane,) = (lane for lane in lanes if lane.group == "ARP and ND" and "10.0.20.100" in lane.name)
-    assert [(bar.text, bar.level) for bar in lane.bars][-1] == (f"one {mac}", "bad")
+    added = {event["node"]: event["data"] for event in log.find("cni", command="ADD")}
+    assert {name: (data["mac"], data["addresses"]) for name, data in added.items()} == {
+        "one": (mac, ["10.0.20.100/24"]),
+        "two": (two["eth0"].mac, ["10.0.20.100/24"]),
+    }
     assert two["eth0"].mac not in ("", mac)
 
 
