@@ -32,6 +32,8 @@ class Offer:
     """The interfaces of VFs, and the NIC of each. Empty: the units are all alike."""
     shared: Sequence[str] = ()
     """The interfaces whose RDMA device is shared."""
+    rdma: bool = False
+    """True if the RDMA devices of its VFs come with them (`isRdma`)."""
     why_none: str = ""
     """The reason why its plugin offers nothing."""
 
@@ -179,4 +181,5 @@ def offers(
             of_resource = functions.setdefault(policy.resource, {})
             for name, numbers in policy.nicSelector.by_name(policy.numVfs).items():
                 of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
-    return found | {resource: Offer(len(vfs), vfs) for resource, vfs in functions.items()}
+    with_rdma = {policy.resource for policy in policies if policy.isRdma}
+    return found | {resource: Offer(len(vfs), vfs, rdma=resource in with_rdma) for resource, vfs in functions.items()}

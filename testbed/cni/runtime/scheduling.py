@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.cni.objects import device_plugins
@@ -32,6 +32,8 @@ class Held:
     amounts: Mapping[str, int] = field(default_factory=dict)
     vfs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shared: Sequence[str] = ()
+    rdma: Sequence[str] = ()
+    """The resources whose VFs bring their RDMA device, which shared mode shows in the pod."""
 
 
 class Devices:
@@ -90,7 +92,7 @@ class Devices:
             )
         vfs = {name: {vf: offered[name].vfs[vf] for vf in found} for name, found in free.items() if found}
         shared = [name for resource in wanted for name in offered[resource].shared]
-        self._held[pod] = Held(wanted, vfs, shared)
+        self._held[pod] = Held(wanted, vfs, shared, [name for name in vfs if offered[name].rdma])
         return self._held[pod]
 
 
@@ -121,9 +123,14 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
     shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
+    exclusive = is_exclusive()
+    found = device_plugins.offers(host.interfaces, labels, status, shared, policies, exclusive=exclusive)
+    return {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
+
+
+def is_exclusive() -> bool:
     with Rdma() as system:
-        exclusive = system.exclusive
-    return device_plugins.offers(host.interfaces, labels, status, shared, policies, exclusive=exclusive)
+        return system.exclusive
 
 
 def pending(known: Object, reason: str) -> Object:
@@ -140,15 +147,17 @@ class Given:
     """The devices of one pod, assigned to its networks in order."""
 
     def __init__(self, held: Held) -> None:
-        self._shared = held.shared
+        self._shared, self._rdma = held.shared, held.rdma
         self._vfs: dict[str, Iterator[str]] = {name: iter(vfs) for name, vfs in held.vfs.items()}
 
     def device(self, definition: Object, network: Conflist) -> Conflist:
         """Return the network with the VF of its resource, or with the RDMA device that its master shares."""
         plugins = [dict(one) for one in network.plugins]
-        vfs = self._vfs.get(definition.annotations.get(RESOURCE_NAME, ""), iter(()))
-        if vf := next(vfs, None):
+        resource = definition.annotations.get(RESOURCE_NAME, "")
+        if vf := next(self._vfs.get(resource, iter(())), None):
             plugins[0] |= {"deviceID": vf, **({"device": vf} if plugins[0]["type"] == "host-device" else {})}
+            if resource in self._rdma and RXE["type"] not in network.types:
+                plugins.append(RXE)
         elif RXE["type"] not in network.types and any(map(self._is_shared, plugins)):
             plugins.append(RXE)
         else:

@@ -66,6 +66,36 @@ def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     assert third["net2"].rdma
 
 
+ISOLATED = """
+apiVersion: spiderpool.spidernet.io/v2beta1
+kind: SpiderMultusConfig
+metadata: {name: isolated, namespace: ai}
+spec:
+  cniType: sriov
+  sriov: {resourceName: spidernet.io/gpu2sriov, rdmaIsolation: true}
+"""
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.topology("rails.clab.yml", rdma_mode=mode))
+        for mode in ("shared", "exclusive")
+    ],
+)
+def test_isolated_vfs_need_the_exclusive_mode_as_rdma_cni_has_it(lab, make, tmp_path, mode):
+    (tmp_path / "isolated.yaml").write_text(ISOLATED)
+    lab.objects.apply(str(tmp_path / "isolated.yaml"))
+    annotations = {"k8s.v1.cni.cncf.io/networks": "isolated"}
+    given = {"namespace": "ai", "annotations": annotations, "resources": {"spidernet.io/gpu2sriov": 1}}
+    if mode == "exclusive":
+        assert lab.pods.create(lab.host("node1"), "one", [bridge()], **given)["net1"].rdma
+        return
+    with pytest.raises(CniError, match="RDMA subsystem namespace awareness mode is set to shared"):
+        lab.pods.create(lab.host("node1"), "one", [bridge()], **given)
+
+
 @pytest.mark.topology(HCAS, rdma_mode="shared")
 def test_a_pod_with_a_shared_device_and_no_network_on_it_sends_as_its_node(lab, make):
     """Upstream, no part of the kernel asks whether a process may use a GID: rdma_dev_access_netns allows every network

@@ -21,6 +21,9 @@ IDENTITY = Identity("vm", "1.0", "c0de", "ef" * 32, "10.0.2", "tcg", None, None)
 
 
 class Evil:
+    def __str__(self) -> str:
+        return "an object"
+
     def __reduce__(self) -> Any:
         return os.abort, ()
 
@@ -71,7 +74,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path) -> None:
         made("ended", json.loads("[" * 500 + "]" * 500)),
         b"\0" * 7 + b"\x08" + b"[" * 100_000,
     ],
-    ids=repr,
+    ids=str,
 )
 def test_an_answer_that_is_none_is_one_message(answer: Any) -> None:
     with pytest.raises(MachineError, match="is damaged"):
