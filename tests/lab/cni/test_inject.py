@@ -72,7 +72,7 @@ kind: SpiderMultusConfig
 metadata: {name: isolated, namespace: ai}
 spec:
   cniType: sriov
-  sriov: {resourceName: spidernet.io/gpu2sriov, rdmaIsolation: true}
+  sriov: {resourceName: spidernet.io/gpu2sriov, rdmaIsolation: true, ippools: {ipv4: [rail2]}}
 """
 
 
