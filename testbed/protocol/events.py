@@ -210,7 +210,7 @@ class Typed(Data):
     command: str
     """The words after `testbed`."""
     status: int | None
-    """The exit status of a program on a node, or of the command; None if the lab ended before."""
+    """The exit status of a program on a node, or of the command; null if the lab ended before."""
     back: str
     """What came back: the output of a program, its middle left out if it is long; the result of a WRITE; a message."""
     took_ns: Nanoseconds

@@ -397,8 +397,10 @@ def test_pip_ends_with_a_build_that_is_killed_and_leaves_nothing(tmp_path: Path,
     """As pip does, its program makes a temporary directory."""
     (tmp_path / "tmp").mkdir()
     code = f"""
+import signal
 from pathlib import Path
 from testbed.machine import image_build, recipe
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup it is ignored
 recipe.python_command = lambda _: ["sh", "-c", "mktemp -d; echo $$ > {tmp_path}/pid; exec sleep 1000"]
 image_build.fetch_python(Path({str(tmp_path)!r}))
 """
