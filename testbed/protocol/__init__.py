@@ -245,7 +245,7 @@ class InterfaceRow(TypedDict):
 class SwitchValue(TypedDict):
     """A value of a switch; `quality`: documented, from memory, chosen, or set here."""
 
-    value: Any
+    value: bool | int | float | str | list[int] | None
     unit: str
     quality: str
 
