@@ -92,6 +92,9 @@ class Route(NamedTuple):
     hops: list[tuple[int, IPAddress | None]]
 
 
+TENTATIVE = "which is still tentative"
+
+
 class Rtnetlink(Links):
     """An rtnetlink socket. Interfaces are given by their index."""
 
@@ -109,7 +112,7 @@ class Rtnetlink(Links):
             if flags & _IFA_F_DADFAILED:
                 yield address_of(body)[1], "which another node has (dadfailed)"
             elif flags & _IFA_F_TENTATIVE and not flags & _IFA_F_OPTIMISTIC:
-                yield address_of(body)[1], "which is still tentative"
+                yield address_of(body)[1], TENTATIVE
 
     def number_namespace(self, namespace: str | os.PathLike[str]) -> int:
         """Give a namespace a number in this one, if it has none, and return it: without one no messages arrive from

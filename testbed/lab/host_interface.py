@@ -239,12 +239,15 @@ class HostInterface(Interface):
     # Frames
 
     def announce(self, family: Family = 4, *, ip: AnAddress | None = None) -> None:
-        """Broadcast a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicast an
-        unsolicited neighbour advertisement. `ip` replaces its own address of the family."""
-        ip = address_of(ip) if ip is not None else self.address(family).ip
-        self.send(packets.gratuitous(self.mac, ip))
-        kind = events.GARP if ip.version == 4 else events.NA
-        self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
+        """Broadcast a gratuitous ARP request for each of its addresses, as ``arping -U`` does; for an IPv6 address
+        multicast an unsolicited neighbour advertisement. `ip` replaces its own addresses of the family."""
+        if ip is None:
+            self.address(family)
+        own = [address.ip for address in self.all_addresses if address.version == family]
+        for each in own if ip is None else [address_of(ip)]:
+            self.send(packets.gratuitous(self.mac, each))
+            kind = events.GARP if each.version == 4 else events.NA
+            self.emit(kind(interface=self.name, ip=str(each), mac=self.mac), f"announces {each} at {self.mac}")
 
     def send(self, frame: bytes) -> None:
         """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one."""

@@ -71,6 +71,7 @@ class KernelView:
 
     def __init__(self) -> None:
         self._kernels, self._asking = Rtnetlink(), Rtnetlink()
+        self._closed = False
         self._kernels.listen(GROUPS, buffer=BUFFER, everywhere=True)
         self._watched: dict[int, tuple[Watched, Seen]] = {}
         """By the number of the namespace."""
@@ -85,6 +86,7 @@ class KernelView:
         self._watched.clear()
 
     def close(self) -> None:
+        self._closed = True
         self._kernels.close()
         self._asking.close()
 
@@ -115,6 +117,8 @@ class KernelView:
 
     def drain(self) -> None:
         """Take in the changes until now, and emit them."""
+        if self._closed:
+            return
         for number, kind, body in self._kernels.news_by_namespace():
             if watched := self._watched.get(number):
                 self._take_in(*watched, kind, body)

@@ -12,6 +12,7 @@ def follow_nothing(view: type, patch: Callable[[Any, str, Any], None] = setattr)
 
     def begin(self: Any) -> None:
         self._kernels, self._asking, self._watched, self._quiet = Rtnetlink(), Rtnetlink(), {}, Counter()
+        self._closed = False
 
     patch(view, "__init__", begin)
     for name in "watch", "forget", "drain":

@@ -12,7 +12,7 @@ from testbed.cni.spec import CONFIG, DECODE, Result
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by
 from testbed.kernel import netns
 from testbed.kernel.policy_routing import PolicyRouting
-from testbed.kernel.rtnetlink import POINT_TO_POINT
+from testbed.kernel.rtnetlink import POINT_TO_POINT, TENTATIVE
 from testbed.topology import IPAddress, IPInterface, IPNetwork
 
 POINT_TO_POINT6 = 127
@@ -92,6 +92,18 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
             if wrong := _problem_in_pod(kernel, indices.get(one.interface, 0), one, callers):
                 return wrong
     return None
+
+
+def settles(attachment: Attachment, results: Sequence[Result]) -> bool:
+    """Return whether duplicate address detection goes on for an address of ADD's result."""
+    try:
+        given = [one.address for one in addresses(attachment, results[-1])]
+    except ValueError:
+        return False  # `problem` says so
+    if all(address.version == 4 for address in given):
+        return False
+    with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        return any(reason == TENTATIVE for address, reason in kernel.unusable_addresses() if address in given)
 
 
 def unusable(attachment: Attachment, result: Result) -> str:
