@@ -289,9 +289,9 @@ def directory(namespace: str) -> Path:
 
 
 @contextlib.contextmanager
-def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
+def entered(namespace: str, devices_of: str = "", *, own_run: bool = True) -> Iterator[None]:
     """Run the block in a network namespace; programs that it starts find that namespace's devices, or those of
-    `devices_of`. In a namespace of no node they find all."""
+    `devices_of`, and its /run, or with `own_run` False the machine's. In a namespace of no node they find all."""
     own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
@@ -305,7 +305,8 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
         if namespace in _OF:
             for part in NET:
                 mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
-            _mount_run(namespace)
+            if own_run:
+                _mount_run(namespace)
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)

@@ -135,16 +135,19 @@ class Namespace:
         ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output."""
         return self._start(command, self.context.emit)
 
-    def launch(self, *command: str) -> Process:
-        """Start a program as `spawn` does, for a caller that reports its end itself."""
-        return self._start(command, None)
+    def launch(self, *command: str, own_run: bool = True) -> Process:
+        """Start a program as `spawn` does, for a caller that reports its end itself. Without `own_run` it finds the
+        machine's /run, with the names of all nodes' namespaces."""
+        return self._start(command, None, own_run=own_run)
 
-    def _start(self, command: Sequence[str], emit: Emit | None) -> Process:
+    def _start(self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True) -> Process:
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
         launcher = self.launcher(command[0])
-        process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher)
+        process = Process(
+            self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher, own_run=own_run
+        )
         scheduler.programs.follow(process, emit)
         self.defer(process.stop)
         return process

@@ -34,9 +34,12 @@ class Process:
         env: Mapping[str, str] | None = None,
         devices_of: str = "",
         launcher: Sequence[str] = (),
+        *,
+        own_run: bool = True,
     ) -> None:
-        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`.
-        The words of `launcher` stand before the command, see `Namespace.launcher`."""
+        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`,
+        and with `own_run` the node's /run. The words of `launcher` stand before the command, see
+        `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -47,7 +50,7 @@ class Process:
         self.seen = False
         """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        with log.open("wb") as output, own_devices.entered(namespace, devices_of):
+        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own_run):
             self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:

@@ -28,7 +28,6 @@ class Programs:
         for handle in self._running:
             os.close(handle)
         self._running.clear()
-        self._ends.close()
 
     def unseen(self) -> list[str]:
         """Return in words the programs that ended by themselves and whose state and output nobody has asked for."""
