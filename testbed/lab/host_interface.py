@@ -58,6 +58,8 @@ class HostInterface(Interface):
         self._routes = routes
         self._lost: list[IPInterface] = []
         """IPv6 addresses that it loses while it is held down."""
+        self._given: dict[Family, IPInterface] = {}
+        """The address of each family that it was given last. Whether it has it is the kernel's to say."""
         self.rdma: str | None = None
         self.nic: HardwareNic | None = None
 
@@ -65,13 +67,23 @@ class HostInterface(Interface):
 
     @property
     def all_addresses(self) -> list[IPInterface]:
-        """Return its addresses as the kernel has them, without those of the link."""
-        return [*self.node.now().addresses.get(self.index, [])]
+        """Return its addresses as the kernel has them, without those of the link; after its end those that a plugin
+        gave it."""
+        now = self.node.now()
+        if self.index in now.gone:
+            return [*self._given.values()]
+        return [*now.addresses.get(self.index, [])]
 
     @property
     def addresses(self) -> dict[Family, IPInterface]:
-        """Return the first one of each family."""
-        return {address.version: address for address in reversed(self.all_addresses)}
+        """Return the one of each family that it was given last by `add_address` or a plugin, else the first one."""
+        there = self.all_addresses
+        given = {family: address for family, address in self._given.items() if address in there}
+        return {**{address.version: address for address in reversed(there)}, **given}
+
+    def take_addresses(self) -> None:
+        """Take the addresses that the kernel has now for those that it was given."""
+        self._given = self.addresses
 
     @overload
     def address(self, family: Literal[4] = 4) -> IPv4Interface: ...
@@ -103,6 +115,7 @@ class HostInterface(Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
         self.node.kernel.set_address(self.index, address)
+        self._given[address.version] = address
         self.node.context.view.drain()
 
     def remove_address(self, which: Family | AnAddress = 4) -> IPInterface:
@@ -239,15 +252,12 @@ class HostInterface(Interface):
     # Frames
 
     def announce(self, family: Family = 4, *, ip: AnAddress | None = None) -> None:
-        """Broadcast a gratuitous ARP request for each of its addresses, as ``arping -U`` does; for an IPv6 address
-        multicast an unsolicited neighbour advertisement. `ip` replaces its own addresses of the family."""
-        if ip is None:
-            self.address(family)
-        own = [address.ip for address in self.all_addresses if address.version == family]
-        for each in own if ip is None else [address_of(ip)]:
-            self.send(packets.gratuitous(self.mac, each))
-            kind = events.GARP if each.version == 4 else events.NA
-            self.emit(kind(interface=self.name, ip=str(each), mac=self.mac), f"announces {each} at {self.mac}")
+        """Broadcast a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicast an
+        unsolicited neighbour advertisement. `ip` replaces its own address of the family."""
+        ip = address_of(ip) if ip is not None else self.address(family).ip
+        self.send(packets.gratuitous(self.mac, ip))
+        kind = events.GARP if ip.version == 4 else events.NA
+        self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
 
     def send(self, frame: bytes) -> None:
         """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one."""

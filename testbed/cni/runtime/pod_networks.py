@@ -287,7 +287,7 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
     """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
     for name in verification.interfaces(attachment, result):
-        pod.adopt(name)
+        pod.adopt(name).take_addresses()
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():

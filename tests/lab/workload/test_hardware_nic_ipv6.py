@@ -117,12 +117,12 @@ def test_who_takes_over_an_address_is_not_reached_before_it_says_so(lab, asks):
 
     b["eth1"].remove_address(6)
     c["eth1"].add_address(address)
-    with connected(a, c, address.ip) as (near, _):
+    with connected(a, c) as (near, _):
         assert near.write(64, within=SOON).status == "RETRY_EXC_ERR"
     assert (near_c in lab.switch("leaf").nd_table()) == asks
 
     c["eth1"].announce(6)
     assert lab.scheduler.wait(lambda: lab.switch("leaf").nd_table()[str(address.ip)] == c["eth1"].mac, within=SOON)
-    with connected(a, c, address.ip) as (near, far):
+    with connected(a, c) as (near, far):
         assert near.write(64, within=SOON).ok
         assert far.load(0, 64) == near.load(0, 64)
