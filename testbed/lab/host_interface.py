@@ -67,12 +67,11 @@ class HostInterface(Interface):
 
     @property
     def all_addresses(self) -> list[IPInterface]:
-        """Return its addresses as the kernel has them, without those of the link; after its end those that a plugin
-        gave it."""
-        now = self.node.now()
-        if self.index in now.gone:
+        """Return its addresses as the kernel has them, without those of the link; of a pod that has gone those that it
+        was given."""
+        if self.node.gone:
             return [*self._given.values()]
-        return [*now.addresses.get(self.index, [])]
+        return [*self.node.now().addresses.get(self.index, [])]
 
     @property
     def addresses(self) -> dict[Family, IPInterface]:

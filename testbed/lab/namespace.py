@@ -54,6 +54,8 @@ class Namespace:
         context.scheduler.namespaces[self.namespace] = None
         self.seen: Seen | None = None
         """What the kernel had here when notifications were last read, once the lab follows them."""
+        self.gone = False
+        """True after its end."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
         self._files = 0
@@ -173,6 +175,7 @@ class Namespace:
 
     def close(self) -> None:
         self.context.view.forget(self)
+        self.gone = True
         self.context.scheduler.namespaces.pop(self.namespace, None)
         self.kernel.close()
         if "ip" in self.__dict__:
