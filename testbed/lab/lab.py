@@ -195,6 +195,7 @@ class Lab:
     def close(self) -> None:
         """Take everything down, whatever state it is in."""
         with ExitStack() as steps:  # the last one entered is the first one taken
+            steps.callback(self.scheduler.programs.close)
             steps.callback(self._view.close)
             steps.callback(own_devices.end)
             steps.callback(self._control_planes.stop)

@@ -28,6 +28,7 @@ class Programs:
         for handle in self._running:
             os.close(handle)
         self._running.clear()
+        self._ends.close()
 
     def unseen(self) -> list[str]:
         """Return in words the programs that ended by themselves and whose state and output nobody has asked for."""
@@ -47,6 +48,8 @@ class Programs:
         self.drain()
 
     def drain(self) -> None:
+        if self._ends.closed:
+            return
         for handle, _ in self._ends.poll(0):
             program, emit = self._running.pop(handle)
             os.close(handle)  # epoll forgets it

@@ -47,7 +47,6 @@ class Scheduler:
 
     def close(self) -> None:
         self._timers.clear()
-        self.programs.close()
 
     def catch_up(self) -> None:
         """Emit all that the switches did until now."""
