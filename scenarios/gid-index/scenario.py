@@ -161,7 +161,8 @@ def by_index(run: Run, three: Pod, far: Pod, indices: Mapping[Pod, str]) -> str:
     run.expect("far listens", run.lab.scheduler.wait(lambda: listens(far), within=5), True)
     target = str(far["eth0"].address().ip)
     done = three.run("timeout", PATIENCE_S, *pingpong(three, indices[three]), target, check=False)
-    server.stop()
+    if server.running:  # else it ended with the client
+        server.stop()
     return TIMED_OUT if done.returncode == TIMEOUT else (done.stdout + done.stderr).strip()
 
 

@@ -127,7 +127,9 @@ def rm(names: tuple[str, ...]) -> None:
     FILE is an OCI archive: `skopeo copy oci-archive:FILE docker://…` copies it to a registry."""
 )
 @click.argument("file", type=FILE)
-@click.option("--sign", "key", type=KEY, help="Sign it with this private key (PEM: Ed25519, ECDSA or RSA).")
+@click.option(
+    "--sign", "key", type=KEY, help="Sign it with this private key (PEM: Ed25519, ECDSA or RSA), also in FILE.sig."
+)
 def export(file: Path, key: Path | None) -> None:
     if not file.parent.is_dir():
         raise InputError("there is no such directory", where=str(file.parent))

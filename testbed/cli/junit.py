@@ -4,6 +4,7 @@ suite for a session of pytest with a case for each test.
 The format is that of https://github.com/testmoapp/junitxml, which has properties of test cases as pytest writes them.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 from testbed.cli import output
 from testbed.errors import InputError, TestbedError
+from testbed.machine import files
 from testbed.machine.pytests import Ended
 from testbed.machine.record import Identity, RunResult, VariantResult
 from testbed.protocol import Clock
@@ -49,11 +51,11 @@ class Suite:
 
 
 def require_place(file: Path) -> None:
-    """Make the directory of a report, before the runs rather than after."""
-    try:
+    """Make the directory of a report, and require that it can be written, before the runs rather than after."""
+    with files.writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", where=str(file.parent)) from None
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InputError("cannot be written: permission denied", where=str(file))
 
 
 def write(results: Sequence[RunResult], file: Path) -> None:

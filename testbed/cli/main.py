@@ -7,6 +7,7 @@ import importlib
 import itertools
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ COMMANDS = {
     "tables": ("testbed.cli.live.inspect_commands:tables", "Show the ARP, ND and FDB tables of a switch of a lab."),
     "events": ("testbed.cli.live.inspect_commands:events", "Show the events of a lab."),
     "advance": ("testbed.cli.live.change_commands:advance", "Let virtual time pass in a lab."),
+    "address": ("testbed.cli.live.change_commands:address", "Add, delete or move an address of a host or pod."),
     "announce": ("testbed.cli.live.change_commands:announce", "Announce an interface's address by GARP or NA."),
     "link": ("testbed.cli.live.change_commands:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.change_commands:pod", "Create and delete pods in a lab."),
@@ -143,7 +145,7 @@ def invoke(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status. Every error ends here, with its message on standard error and with
     --json as an object on standard output, too. A defect of testbed stays an exception."""
     try:
-        status = cli.main(arguments, prog_name="testbed", standalone_mode=False)
+        status = cli.main(arguments, prog_name="testbed", standalone_mode=False, obj=shlex.join(arguments))
     except click.ClickException as error:
         failure = usage_error(error)
         usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
@@ -155,8 +157,8 @@ def invoke(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno in DISK_FULL:
             message, hint = "the disk is full", "Free some space, or name another place."
-        elif error.errno == errno.EROFS:
-            message = "this file system is read-only"
+        elif error.errno == errno.EROFS or (error.errno in (errno.EACCES, errno.EPERM) and error.filename):
+            message = "this file system is read-only" if error.errno == errno.EROFS else "permission denied"
             hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for temporary files."
         else:
             raise

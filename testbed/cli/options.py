@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import click
 from testbed.cli.progress import ensure_image
 from testbed.cli.scenario_options import out_option
 from testbed.errors import UnsupportedError
-from testbed.machine import checkup, containers, kvm, qemu
+from testbed.machine import checkup, containers, kvm, qemu, questions, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.local import LocalMachine
+from testbed.machine.scenarios import Source
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol import Clock
+from testbed.protocol import Clock, ScenarioInfo
 
 AT_ONCE = 4
 """Default number of variants that run side by side: each takes a core and up to 1 GB."""
@@ -47,6 +48,7 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def called(*, seed: int, clock: Clock | None, machine_name: str, out: Path, **others: Any) -> Any:
+        questions.ON_THIS_KERNEL.set(machine_name == "local")
         return command(on=MachineOptions(seed, clock, machine_name, out), **others)
 
     for option in reversed(
@@ -74,6 +76,20 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         called = option(called)
     return called
+
+
+async def described(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
+    """Describe scenarios as `scenarios.describe` does, on a machine for code of others than testbed's."""
+    if not all(source.is_shipped for source, _ in asked):
+        await asyncio.to_thread(prepare_for_code)
+    return await scenarios.describe(asked, named)
+
+
+def prepare_for_code() -> None:
+    """Build the image of the micro-VM in which code of the user's files is run, if need be."""
+    if not questions.ON_THIS_KERNEL.get():
+        qemu.binary()
+        ensure_image()
 
 
 def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Machine:

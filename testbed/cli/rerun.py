@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.padding import Padding
@@ -20,7 +20,7 @@ from testbed.cli.run_command import run_shown
 from testbed.cli.scenario_options import out_option
 from testbed.cli.words import plain
 from testbed.errors import InputError
-from testbed.machine import record, runs, scenarios, snapshot
+from testbed.machine import questions, record, runs, snapshot
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
@@ -43,14 +43,25 @@ DEFECT = "None of the run's inputs differ: this is a defect of testbed. Please r
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--variant", "named", metavar="NAME", multiple=True, help="Only this variant; may be repeated.")
+@click.option(
+    "--machine",
+    "machine",
+    type=click.Choice(["vm", "local"]),
+    default="vm",
+    show_default=True,
+    help="local: yes, run the code of a run on this very kernel, as the run was.",
+)
 @out_option
 @options.jobs_option
 @json_option()
-def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, as_json: bool) -> int:
+def rerun(directory: Path, named: tuple[str, ...], machine: str, out: Path, jobs: int | None, as_json: bool) -> int:
     if directory.is_symlink():
         directory = directory.parent / directory.readlink()  # `latest` is another one as soon as this run begins
     then = record.load(directory)
     chosen_records = choose(then, named, directory)
+    if then.machine != machine:
+        refuse(then, directory)
+    questions.ON_THIS_KERNEL.set(machine == "local")
     source = record.source_of(then, directory)
     info, variant_runs = asyncio.run(plan(source, then, chosen_records))
     on = options.MachineOptions(then.seed, then.clock, then.machine, out)
@@ -73,6 +84,15 @@ def rerun(directory: Path, named: tuple[str, ...], out: Path, jobs: int | None, 
     return 0 if all(one.same for one in compared) else 1
 
 
+def refuse(then: RunResult, directory: Path) -> NoReturn:
+    """Refuse to run code as root only because a directory says that it was so before, or on another machine."""
+    if then.machine == "local":
+        hint = "Do you know the scenario in it? Then add --machine local."
+        text = "was run on a machine's own kernel: its code would run here as root"
+        raise InputError(text, where=str(directory), hint=hint)
+    raise click.UsageError("the run was in a micro-VM: leave out --machine local")
+
+
 def choose(then: RunResult, named: Sequence[str], directory: Path) -> list[VariantResult]:
     """Return the variants to repeat: the named ones, or all."""
     names = [variant.name for variant in then.variants]
@@ -88,7 +108,7 @@ async def plan(
 ) -> tuple[ScenarioInfo, list[VariantRun]]:
     """Return the variants to run: the recorded ones, with the recorded settings."""
     try:
-        [info] = await scenarios.describe([(source, {})])
+        [info] = await options.described([(source, {})])
         variant_runs = []
         for one in variants:
             [variant_run] = runs.choose(info, [one.variant])

@@ -183,7 +183,7 @@ async def plan(
         if len(sources) != 1:
             raise click.UsageError("--topology is for one scenario")
         sources = [replace(sources[0], topology=topology)]
-    described = await scenarios.describe([(source, settings) for source in sources], named)
+    described = await options.described([(source, settings) for source in sources], named)
     for info in described:
         containers.find(info["images"])
     return [(source, info, runs.choose(info, named)) for source, info in zip(sources, described, strict=True)]

@@ -16,7 +16,7 @@ from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, plain_lines, setting
 from testbed.errors import InputError, did_you_mean
-from testbed.machine import scenarios
+from testbed.machine import questions, scenarios
 from testbed.protocol import ScenarioInfo
 
 WIDE = 110
@@ -53,10 +53,20 @@ def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:
 
 @click.command(help="Show what happens in a scenario, its variants and its parameters.")
 @click.argument("name", metavar="SCENARIO", shell_complete=scenarios_)
+@click.option(
+    "--machine",
+    type=click.Choice(["vm", "local"]),
+    default="vm",
+    show_default=True,
+    help="Where a scenario of yours is loaded, which runs its code: in a micro-VM, or on this very kernel.",
+)
 @json_option()
-def describe(name: str, as_json: bool) -> None:
+def describe(name: str, machine: str, as_json: bool) -> None:
+    from testbed.cli import options  # takes a while
+
+    questions.ON_THIS_KERNEL.set(machine == "local")
     source = scenarios.resolve(name)
-    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    [info] = asyncio.run(options.described([(source, {})]))
     if as_json:
         click.echo(json.dumps({**info, "source": str(source.file)}))
         return

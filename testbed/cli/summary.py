@@ -1,4 +1,4 @@
-"""The end of a run for people: the table of its variants, the failures, the verdict, and the report page."""
+"""The end of a run for people: the table of its variants, failures and warnings, the verdict, and the report page."""
 
 import importlib
 from collections.abc import Iterable, Sequence
@@ -87,9 +87,11 @@ def report(console: Console, results: Sequence[RunResult], wall_s: float) -> Non
     console.print(result_table(results, console.width))
     for result in results:
         for variant in result.variants:
+            name = variant.name if len(results) == 1 else plain(f"{result.scenario} {variant.name}")
             if not variant.as_expected:
-                name = variant.name if len(results) == 1 else plain(f"{result.scenario} {variant.name}")
                 show_failures(console, f"{name} is not as expected:", variant)
+            if variant.warnings:
+                show_texts(console, Text(f"{name}: to be looked at", "bold yellow"), variant.warnings)
     console.print()
     as_expected = all(result.as_expected for result in results)
     verdict = ("as expected", "bold green") if as_expected else ("unexpected", "bold red")
@@ -113,10 +115,14 @@ def end(console: Console, name: str, words: Iterable[str | tuple[str, str]], fac
 
 
 def show_failures(console: Console, heading: str, variant: VariantResult) -> None:
+    show_texts(console, Text(heading, "bold red"), variant.failures)
+
+
+def show_texts(console: Console, heading: Text, texts: Iterable[str]) -> None:
     console.print()
-    console.print(Text(heading, "bold red"))
-    for failure in variant.failures:
-        console.print(Padding(Text(plain_lines(failure)), (0, 0, 0, 2)))
+    console.print(heading)
+    for text in texts:
+        console.print(Padding(Text(plain_lines(text)), (0, 0, 0, 2)))
 
 
 def number(count: int, thing: str) -> str:

@@ -8,6 +8,7 @@ from typing import get_args
 import click
 from rich.table import Table
 
+from testbed.cli import options
 from testbed.cli.live.live_options import connect, lab_option, then
 from testbed.cli.output import give, json_option, show_notes
 from testbed.cli.progress import output_console
@@ -115,8 +116,8 @@ def _vlans(row: InterfaceRow) -> str:
 def new(kind: str, routed: bool, family: str, management: bool, output: Path | None, **sizes: int | str | None) -> None:
     given = {name: value for name, value in sizes.items() if value is not None}
     addresses = int(family) if family.isdecimal() else family
-    options = {**given, "bridged": not routed, "family": addresses, "management": management}
-    give(questions.ask(requests.Fabric(fabric=kind, options=options)), output, over=False)
+    wanted = {**given, "bridged": not routed, "family": addresses, "management": management}
+    give(questions.ask(requests.Fabric(fabric=kind, options=wanted)), output, over=False)
     if output:
         then(f"testbed up {output}")
 
@@ -138,6 +139,7 @@ def from_mininet(file: str, output: Path | None) -> None:
 
 def _plan_of_mininet(file: str) -> ConvertedPlan:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
+    options.prepare_for_code()
     return questions.plan_of_mininet(Path(path), name)
 
 

@@ -15,10 +15,10 @@ from testbed.documents.json import loads
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel import netns
 from testbed.lab import Lab, Pod
-from testbed.lab.context import Emit
 from testbed.lab.leaks import inventory
 from testbed.lab.steps import Steps
 from testbed.protocol import CniAnswer
+from testbed.protocol.events import Emit
 from testbed.protocol.requests import Cni
 from testbed.switch.profile import load_profiles, value_problems
 from testbed.topology import Plan, Topology

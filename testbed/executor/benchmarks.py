@@ -15,9 +15,9 @@ from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import TestbedError
 from testbed.executor import Context
 from testbed.lab import Host, Lab, Pod
-from testbed.lab.context import Emit
 from testbed.lab.pods import Network
 from testbed.protocol import IpamRow, PodsRow, events
+from testbed.protocol.events import Emit
 from testbed.protocol.requests import IpamBench, PodsBench
 from testbed.scenario.event_log import EventLog
 from testbed.switch.profile import DEFAULT

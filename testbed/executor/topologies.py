@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from testbed.errors import InputError
 from testbed.executor import Context
-from testbed.protocol import ConvertedPlan, Note, Picture, PlanInfo, PlanRows, requests
+from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
 from testbed.scenario.rows import plan_rows
+from testbed.switch.profile import QUALITY, load_profiles, value_problems, values_schema
 from testbed.topology import Interface, Node, Plan, Svi, Topology
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def fabric(request: requests.Fabric, _: Context) -> str:
 
 
 def schema(_: requests.Schema, __: Context) -> dict[str, Any]:
-    from testbed.switch.profile import values_schema
     from testbed.topology import json_schema
 
     return json_schema(values_schema())
@@ -63,16 +63,23 @@ def schema(_: requests.Schema, __: Context) -> dict[str, Any]:
 
 def plan_info(topology: Topology) -> PlanInfo:
     plan = planned(topology)
-    return {**plan_rows(plan), "notes": notes_of(topology), "images": plan.images, "binds": plan.binds}
+    return {**plan_rows(plan, {}), "notes": notes_of(topology), "images": plan.images, "binds": plan.binds}
 
 
 def plan_of(rows: PlanRows) -> Plan:
     """Return as much of a plan as its rows have: what pictures show, except VLANs in which a switch only bridges.
     InputError for rows that are no plan."""
+    try:
+        return _plan_of(rows)
+    except ValueError as error:
+        raise InputError(f"the topology is damaged: {error}") from None
+
+
+def _plan_of(rows: PlanRows) -> Plan:
     nodes: dict[str, Node] = {}
     for row in rows["interfaces"]:
         name = row["node"]
-        node = nodes.setdefault(name, Node(name, row["kind"], (), profile=row.get("profile", "")))
+        node = nodes.setdefault(name, Node(name, row["kind"], (), **_profile(rows, row)))
         given: dict[str, Any] = {
             "mac": row["mac"],
             "address": IPv4Interface(row["address"]) if row["address"] else None,
@@ -104,14 +111,21 @@ def plan_of(rows: PlanRows) -> Plan:
     return Plan(rows["name"], nodes, links)
 
 
+def _profile(rows: PlanRows, row: InterfaceRow) -> dict[str, Any]:
+    """Return the profile of a row's node, and the values that were set."""
+    switch = rows.get("switches", {}).get(row["node"])
+    if not switch:
+        return {"profile": row.get("profile", "")}
+    values = {name: one["value"] for name, one in switch["values"].items() if one["quality"] == QUALITY["U"]}
+    return {"profile": switch["profile"], "profile_values": tuple(values.items())}
+
+
 def notes_of(topology: Topology) -> list[Note]:
     return [cast("Note", asdict(note)) for note in topology.notes]
 
 
 def planned(topology: Topology) -> Plan:
     """Return the plan of a lab's topology, with its profiles and its faults checked."""
-    from testbed.switch.profile import load_profiles, value_problems
-
     return topology.plan(profiles=load_profiles(), check_fault=fault_problem, check_values=value_problems)
 
 

@@ -124,7 +124,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()
-    emit({"made": Made(parameters=values, topology=plan_rows(plan), epoch=log.epoch())})
+    emit({"made": Made(parameters=values, topology=plan_rows(plan, profiles), epoch=log.epoch())})
     networks = PodNetworks(file.parent)
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=topology.parent)
     moments.begin(lab, log)
@@ -166,6 +166,7 @@ def saved(files: Evidence, run: Run, file: Path, reserve: Path) -> Iterator[None
         run.failures = [explain(error, file), *run.failures, *files.save("the run was cut short")]
         raise
     run.failures += files.save("the end")
+    run.warnings += run.lab.scheduler.programs.unseen()
 
 
 def reserved(out: Path) -> Path:

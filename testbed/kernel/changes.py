@@ -1,12 +1,11 @@
 """
-Events that wake a wait, besides those of switches: changes in the nodes' kernels, files of the run, program ends.
+Events that wake a wait, besides those of a lab's sources: changes in the nodes' kernels, files of the run.
 
 A condition polled rarely misses short states. A condition polled often keeps the processor busy for hours in which
 nothing happens. So a wait sleeps until something changes:
 
 - links, addresses, routes and neighbour entries of every node: rtnetlink, one socket for all namespaces;
-- output of programs: inotify on the run directory, where each program's output is;
-- a program that ends: its pidfd.
+- output of programs: inotify on the run directory, where each program's output is.
 
 Counters (of interfaces, RDMA devices, qdiscs) change without notification.
 """
@@ -21,7 +20,7 @@ from typing import Self
 from testbed.kernel import netns, syscalls
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.rtnetlink import Rtnetlink
-from testbed.kernel.syscalls import closing_fd, readable
+from testbed.kernel.syscalls import readable
 
 GROUPS = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV4_ROUTE, rt.IPV6_IFADDR, rt.IPV6_ROUTE)
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_Q_OVERFLOW = 0x2, 0x80, 0x100, 0x200, 0x4000
@@ -31,11 +30,9 @@ _EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name
 class Changes:
     """A context manager: each change after entry makes one of `watched` readable."""
 
-    def __init__(self, namespaces: Iterable[str], directory: Path, programs: Iterable[int]) -> None:
-        """`programs` are process IDs of children of this process."""
+    def __init__(self, namespaces: Iterable[str], directory: Path) -> None:
         self._namespaces = namespaces
         self._directory = directory
-        self._programs = programs
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
@@ -47,7 +44,6 @@ class Changes:
                 self._files = syscalls.call("inotify_init1", os.O_CLOEXEC | os.O_NONBLOCK)
             opened.callback(os.close, self._files)
             self._watch(self._directory)
-            self._ends = [opened.enter_context(closing_fd(os.pidfd_open(program))) for program in self._programs]
             self._close = opened.pop_all()
         return self
 
@@ -56,21 +52,20 @@ class Changes:
 
     @property
     def watched(self) -> list[int]:
-        return [self._kernels.fileno(), self._files, *self._ends]
+        return [self._kernels.fileno(), self._files]
 
     def pending(self) -> bool:
         """Return whether a change is pending."""
         return readable(self.watched, 0)
 
     def drain(self) -> None:
-        """Consume pending changes, so that only a new one wakes again. The end of a program wakes once."""
+        """Consume pending changes, so that only a new one wakes again."""
         for _ in self._kernels.news():  # overflow loses nothing: a condition reads the state
             pass
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._files, 1 << 16):
                 if any(mask & (IN_CREATE | IN_Q_OVERFLOW) for mask in _masks(data)):
                     self._watch(self._directory)
-        self._ends = [end for end in self._ends if not readable([end], 0)]
 
     def _watch(self, directory: Path) -> None:
         """Watch a directory and those in it, which jobs have. A directory that is already watched stays so."""

@@ -53,7 +53,7 @@ BOND_OPTIONS = {
 USER_HZ = 100
 """Ticks per second of times that the kernel shows."""
 
-_IFF_UP = 0x1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
@@ -82,6 +82,18 @@ class End(NamedTuple):
     name: str
     mac: str
     mtu: int
+
+
+class LinkState(NamedTuple):
+    """An interface as the kernel has it. `master` is the index of its bridge or bond, 0 if it has none."""
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    """Set up, with or without a carrier."""
+    carrier: bool
+    master: int
 
 
 class Qdisc(NamedTuple):
@@ -158,10 +170,10 @@ class Links(Netlink):
 
     # Configure
 
-    def set_link(self, index: int, *, up: bool | None = None, mac: str = "", mtu: int = 0) -> None:
-        """Set an interface up or down, its MAC, its MTU in bytes; omitted values stay."""
+    def set_link(self, index: int, *, up: bool | None = None, name: str = "", mac: str = "", mtu: int = 0) -> None:
+        """Set an interface up or down, its name, its MAC, its MTU in bytes; omitted values stay."""
         state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
-        self.request(RTM_NEWLINK, state + _fields(mac=mac, mtu=mtu))
+        self.request(RTM_NEWLINK, state + _fields(name, mac, mtu))
 
     def move(self, index: int, namespace: int, name: str, number: int = 0) -> None:
         """Move an interface, which is down, to another network namespace, given by an open file, with this name and the
@@ -230,6 +242,14 @@ class Links(Netlink):
         """Return whether an interface is set up, with or without a carrier."""
         return bool(self.read(index)[1] & _IFF_UP)
 
+    def macvlans(self) -> dict[int, tuple[str, str]]:
+        """Return names and MACs of all macvlan devices by index."""
+        return {
+            index: (netlink.text(link[IFLA_IFNAME]), link[IFLA_ADDRESS].hex(":"))
+            for index, link in self._all()
+            if kind_of(link)[0] == "macvlan"
+        }
+
     def vlans_on(self, parent: int) -> dict[str, int]:
         """Return the VLAN devices on an interface: VLANs by name."""
         found = {}
@@ -250,6 +270,11 @@ class Links(Netlink):
     def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
         for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
             yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
+
+    def link_states(self) -> dict[int, LinkState]:
+        """Return all interfaces by index."""
+        messages = self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP)
+        return dict(found for found in (link_state(body) for _, body in messages) if found)
 
     def aliases(self) -> dict[int, str]:
         """Return the aliases of all interfaces by index."""
@@ -306,6 +331,22 @@ class Links(Netlink):
 def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change: int = 0) -> bytes:
     """Pack the header of a message about an interface."""
     return _IFINFOMSG.pack(family, 0, index, flags, change)
+
+
+def link_state(body: bytes) -> tuple[int, LinkState] | None:
+    """Read RTM_NEWLINK or RTM_DELLINK: (index, interface); None if it is about a port of a bridge as such."""
+    family, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
+    if family != socket.AF_UNSPEC:
+        return None
+    values = netlink.attributes(body, _IFINFOMSG.size)
+    return index, LinkState(
+        name=netlink.text(values[IFLA_IFNAME]),
+        mac=values.get(IFLA_ADDRESS, b"").hex(":"),
+        mtu=netlink.number(values.get(_IFLA_MTU, b"")),
+        up=bool(flags & _IFF_UP),
+        carrier=bool(flags & _IFF_LOWER_UP),
+        master=netlink.number(values.get(_IFLA_MASTER, b"")),
+    )
 
 
 def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:

@@ -12,6 +12,10 @@ from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, closing
 
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 19, 1 << 20
 MNT_DETACH = 2
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+OPEN_TREE, OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 428, 1, os.O_CLOEXEC
+MOVE_MOUNT, MOVE_MOUNT_F_EMPTY_PATH = 429, 4
+"""System calls, which have the same number on all architectures: glibc has functions for them since 2.36 only."""
 T = TypeVar("T")
 
 
@@ -25,6 +29,19 @@ def unmount(target: str | Path) -> None:
     """Unmount lazily: detach now, and free when nobody uses it any more."""
     with explained(f"unmount {target}"):
         syscalls.call("umount2", os.fsencode(target), MNT_DETACH)
+
+
+def clone(path: str | Path) -> int:
+    """Return a descriptor of a copy of what is mounted at a path and below, to be attached."""
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    with explained(f"clone the mounts at {path}"):
+        return syscalls.call("syscall", OPEN_TREE, AT_FDCWD, os.fsencode(path), flags)
+
+
+def attach(tree: int, target: str | Path) -> None:
+    """Mount a copy at a path."""
+    with explained(f"mount {target}"):
+        syscalls.call("syscall", MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _RECEIVE = 1 << 16
 """Bytes, twice the kernel's largest datagram."""
 _SOL_NETLINK, _ADD_MEMBERSHIP, _LISTEN_ALL_NSID = 270, 1, 8
+_CONTROL = socket.CMSG_SPACE(4)
 _SO_RCVBUFFORCE, _SO_MEMINFO = 33, 55
 _MEMINFO = struct.Struct("=9I")
 """The last one counts drops for lack of buffer space (SK_MEMINFO_DROPS)."""
@@ -95,9 +96,13 @@ class Netlink:
 
     def news(self) -> Iterator[Message]:
         """Yield the messages that have arrived, without waiting. `lost` counts dropped ones."""
+        return ((kind, body) for _, kind, body in self.news_by_namespace())
+
+    def news_by_namespace(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield them with the number that the sender's network namespace has in this one; -1: it is this one."""
         while True:
             try:
-                data = self._socket.recv(_RECEIVE)
+                data, ancillary, _, _ = self._socket.recvmsg(_RECEIVE, _CONTROL)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -105,7 +110,9 @@ class Netlink:
                     raise
                 self._overflowed = True
                 continue
-            yield from ((kind, body) for kind, _, body in _messages(data))
+            numbers = [value for level, kind, value in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)]
+            number = int.from_bytes(numbers[0], sys.byteorder, signed=True) if numbers else -1
+            yield from ((number, kind, body) for kind, _, body in _messages(data))
 
     def lost(self) -> int:
         """Return the number of messages dropped since the last call, as far as `news` has read."""

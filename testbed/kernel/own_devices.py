@@ -1,5 +1,8 @@
 """
-RDMA devices as a node's programs find them: those of its own interfaces, in /dev/infiniband and in sysfs.
+A node's own files as its programs find them: interfaces and RDMA devices in sysfs and /dev/infiniband, and /run.
+
+A program in another network namespace has the /sys of the machine, whose /sys/class/net shows the machine's interfaces.
+So a node's are mounted there.
 
 In shared RDMA netns mode the kernel shows every device in every namespace, and in both modes /dev/infiniband has the
 character devices of all. A verbs program that uses the first device it finds would use another node's, and two such
@@ -8,7 +11,8 @@ and whose character device it can stat (rdma-core, libibverbs/init.c and ibdev_n
 mount namespace, without the files of other nodes.
 
 A pod shares its machine with its node and the node's other pods. In shared mode it finds their devices in sysfs, as in
-any container, but not their files: a container gets only those it is given. A privileged one gets all.
+any container, but not their files: a container gets only those it is given, by a device plugin also its node's. A
+privileged one gets all.
 
 The kernel's netlink (`rdma link`) still lists all devices in shared mode.
 """
@@ -17,12 +21,15 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.errors import TestbedError
 from testbed.kernel import mounts, netns
 from testbed.kernel.rdma import Rdma
+from testbed.kernel.syscalls import closing_fd
 
 ROOT = Path("/run/testbed/rdma")
 """A tmpfs of its own: /run is often mounted without devices. It has a directory for each node."""
@@ -32,6 +39,13 @@ SHOWN: Mapping[str, Path] = {
     "infiniband_verbs": Path("/sys/class/infiniband_verbs"),
 }
 """A node's own files, and where its programs find them."""
+NET = "class/net", "devices/virtual/net"
+"""Directories below /sys that a node has of its own. A physical NIC is a link to its bus, which is not there."""
+RUN = Path("/run")
+NAMES = "netns"
+"""The directory of /run with the names of network namespaces. A node has its own: `ip netns add` of a program stays."""
+SHARED = "testbed", "systemd", "frr/{namespace}"
+"""What a node has of the machine's /run: the lab's files, systemd's resolver, and the daemons that the lab started."""
 SYS = Path("/proc/1/root/sys")
 """The first process's /sys, whatever is mounted over it here."""
 CONNECTION_MANAGER = "rdma_cm"
@@ -74,15 +88,17 @@ class OwnDevices:
         places: Mapping[str, Path],
         sysfs: Path | None = None,
         beside: Callable[[], Sequence[str]] = tuple,
+        given: Collection[str] = (),
         *,
         privileged: bool = False,
     ) -> None:
         """`places` by the names of SHOWN. In exclusive mode a device is in its network namespace's sysfs only, which is
         mounted on `sysfs`, or is the programs' /sys anyway (None). `beside` returns the machine's other namespaces,
-        whose files are included if it is `privileged`."""
+        whose files are included for the devices in `given`, or for all if it is `privileged`."""
         self._places = places
         self._sysfs = sysfs
         self._beside = beside
+        self._given = given
         self._privileged = privileged
         self._own = _Devices()
         self._others: dict[str, _Devices] = {}
@@ -110,8 +126,8 @@ class OwnDevices:
     def _write(self, *, exclusive: bool) -> None:
         others = {name: file for devices in self._others.values() for name, file in devices.files.items()}
         shown = self._own.files if exclusive else {**others, **self._own.files}
-        given = {**others, **self._own.files} if self._privileged else self._own.files
-        files = dict(filter(None, given.values()))
+        more = {name: file for name, file in others.items() if self._privileged or name in self._given}
+        files = dict(filter(None, {**more, **self._own.files}.values()))
         for name in _others(self._places["dev"], [*files, CONNECTION_MANAGER]):
             (self._places["dev"] / name).unlink()
         for name, number in files.items():
@@ -121,9 +137,6 @@ class OwnDevices:
         top, sysfs = Path("../.."), SYS
         if exclusive and self._sysfs is not None:
             top = sysfs = self._sysfs
-            if not os.path.ismount(top):
-                top.mkdir(exist_ok=True)
-                mounts.mount("sysfs", top, kind="sysfs")
         self._link("infiniband", {name: f"{top}/{below(sysfs, 'infiniband', name)}" for name in shown})
 
     def _link(self, place: str, links: Mapping[str, str]) -> None:
@@ -156,6 +169,8 @@ class _View:
     machine: str
     """The namespace of its node."""
     privileged: bool
+    given: set[str] = field(default_factory=set)
+    """Devices of its node whose files it has."""
     devices: OwnDevices | None = None
     """None before its first program."""
 
@@ -195,6 +210,11 @@ def add(namespace: str, node: str = "", *, privileged: bool = False) -> None:
     _OF[namespace] = _View(node or namespace, privileged)
 
 
+def give(namespace: str, devices: Iterable[str]) -> None:
+    """Give a pod's programs the files of devices of its node, too."""
+    _OF[namespace].given.update(devices)
+
+
 def _own(namespace: str) -> OwnDevices | None:
     """Return a namespace's files, created for its first program; None if it belongs to no node."""
     view = _OF.get(namespace)
@@ -205,18 +225,25 @@ def _own(namespace: str) -> OwnDevices | None:
 
 def _make(namespace: str, view: _View) -> OwnDevices:
     top = ROOT / namespace
-    shutil.rmtree(top, ignore_errors=True)  # left by a killed lab
+    discard(namespace)  # left by a killed lab
     places = {name: top / name for name in SHOWN}
     for place in places.values():
         place.mkdir(parents=True)
     _Common().put(places)
+    (top / "sys").mkdir()
+    lock = top / "run" / "lock"
+    lock.mkdir(parents=True)
+    lock.chmod(0o1777)
+    (top / NAMES).mkdir()
+    with netns.entered(namespace):
+        mounts.mount("sysfs", top / "sys", kind="sysfs")
 
     def beside() -> Sequence[str]:
         if view.machine == namespace:
             return ()
         return [name for name, other in _OF.items() if other.machine == view.machine and name != namespace]
 
-    return OwnDevices(places, top / "sys", beside, privileged=view.privileged)
+    return OwnDevices(places, top / "sys", beside, view.given, privileged=view.privileged)
 
 
 def remove(namespace: str) -> None:
@@ -230,6 +257,9 @@ def discard(namespace: str) -> None:
     top = ROOT / namespace
     if os.path.ismount(top / "sys"):
         mounts.unmount(top / "sys")
+    for name in sorted((top / NAMES).glob("*")):  # by `ip netns add` of a program
+        with contextlib.suppress(TestbedError):
+            mounts.unmount(name)
     shutil.rmtree(top, ignore_errors=True)
 
 
@@ -259,9 +289,9 @@ def directory(namespace: str) -> Path:
 
 
 @contextlib.contextmanager
-def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
+def entered(namespace: str, devices_of: str = "", *, own_run: bool = True) -> Iterator[None]:
     """Run the block in a network namespace; programs that it starts find that namespace's devices, or those of
-    `devices_of`. In a namespace of no node they find all."""
+    `devices_of`, and its /run, or with `own_run` False the machine's. In a namespace of no node they find all."""
     own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
@@ -269,11 +299,39 @@ def entered(namespace: str, devices_of: str = "") -> Iterator[None]:
         return
     with netns.entered(devices_of or namespace):
         own.refresh()
+    if namespace in _OF:
+        _own(namespace)
     with netns.entered(namespace), mounts.own_mounts():
+        if namespace in _OF:
+            for part in NET:
+                mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
+            if own_run:
+                _mount_run(namespace)
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)
         yield
+
+
+def _mount_run(namespace: str) -> None:
+    """Mount a namespace's own /run. What is unmounted on the machine later, such as the name of a network namespace,
+    goes here too, or it would stay alive."""
+    own = ROOT / namespace / "run"
+    shared = [name for name in (one.format(namespace=namespace) for one in SHARED) if (RUN / name).is_dir()]
+    with ExitStack() as trees:
+
+        def clone(place: Path) -> int:
+            return trees.enter_context(closing_fd(mounts.clone(place)))
+
+        found = {NAMES: clone(ROOT / namespace / NAMES), **{name: clone(RUN / name) for name in shared}}
+        run = clone(own)
+        for place in ROOT, RUN:
+            mounts.mount("none", place, mounts.MS_SLAVE)
+        mounts.attach(run, RUN)
+        mounts.mount("none", RUN, mounts.MS_PRIVATE)
+        for name, tree in found.items():
+            (RUN / name).mkdir(parents=True, exist_ok=True)
+            mounts.attach(tree, RUN / name)
 
 
 def _make_node(path: Path, number: int) -> None:

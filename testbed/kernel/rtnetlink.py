@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
+from typing import NamedTuple
 
 from testbed.kernel import netlink
 from testbed.kernel.links import Links
@@ -22,7 +23,7 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
-RTM_NEWNSID = 88
+RTM_NEWNSID, RTM_GETNSID = 88, 90
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
 """Multicast groups, RTNLGRP_…."""
@@ -34,6 +35,9 @@ NUD_STATES = {
 }
 STATIC, BGP = 4, 186
 """Route protocols (rt_protos)."""
+BY_HAND = 3, STATIC
+"""RTPROT_BOOT is what ``ip route`` sets without another one."""
+_RTM_F_CLONED = 0x200
 MAIN = 254
 """The main routing table."""
 UNICAST, BLACKHOLE = 1, 6
@@ -44,8 +48,9 @@ POINT_TO_POINT = 31
 """From this prefix length on, an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
+_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
-_NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NTF_MASTER = 1, 2, 3, 5, 0x4
+_NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
 FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
 _NETNSA_NSID, _NETNSA_FD, _ANY_NUMBER = 1, 3, struct.pack("=i", -1)
 _IFADDRMSG = struct.Struct("=BBBBi")  # family, prefix length, flags, scope, interface
@@ -68,14 +73,26 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class FdbEntry:
-    """An entry of a bridge's forwarding database, on the port with this index."""
+    """An entry of a bridge's forwarding database, on the port with this index; `bridge` is 0 for the entry of a device
+    that has such a table of its own, as VXLAN has."""
 
     index: int
+    bridge: int
     state: int
     vlan: int
     mac: str
     idle: int
     """Ticks since the last frame from the MAC."""
+
+
+class Route(NamedTuple):
+    """A route of the main table. Hops are interface indices and gateways, None where a destination is attached."""
+
+    to: IPNetwork
+    hops: list[tuple[int, IPAddress | None]]
+
+
+TENTATIVE = "which is still tentative"
 
 
 class Rtnetlink(Links):
@@ -86,16 +103,26 @@ class Rtnetlink(Links):
     def addresses(self) -> Iterator[tuple[int, IPInterface]]:
         """Yield (interface index, address) of all addresses."""
         for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0), netlink.DUMP):
-            _, length, _, _, index = _IFADDRMSG.unpack_from(body)
-            known = netlink.attributes(body, _IFADDRMSG.size)
-            yield index, ip_interface((known.get(_IFA_LOCAL) or known[_IFA_ADDRESS], length))
+            yield address_of(body)
 
-    def number_namespace(self, namespace: str | os.PathLike[str]) -> None:
-        """Give a namespace a number in this one, if it has none: without one no messages arrive from it."""
+    def unusable_addresses(self) -> Iterator[tuple[IPInterface, str]]:
+        """Yield the IPv6 addresses that the kernel does not use, with the reason: duplicate address detection."""
+        for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(socket.AF_INET6, 0, 0, 0, 0), netlink.DUMP):
+            flags = netlink.number(netlink.attributes(body, _IFADDRMSG.size)[_IFA_FLAGS])
+            if flags & _IFA_F_DADFAILED:
+                yield address_of(body)[1], "which another node has (dadfailed)"
+            elif flags & _IFA_F_TENTATIVE and not flags & _IFA_F_OPTIMISTIC:
+                yield address_of(body)[1], TENTATIVE
+
+    def number_namespace(self, namespace: str | os.PathLike[str]) -> int:
+        """Give a namespace a number in this one, if it has none, and return it: without one no messages arrive from
+        it."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
-            body = bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + netlink.u32(_NETNSA_FD, handle)
+            file = netlink.u32(_NETNSA_FD, handle)
             with contextlib.suppress(FileExistsError):
-                self.request(RTM_NEWNSID, body)
+                self.request(RTM_NEWNSID, bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + file)
+            ((_, body),) = self.request(RTM_GETNSID, bytes(4) + file)
+        return netlink.number(netlink.attributes(body, 4)[_NETNSA_NSID])
 
     def set_address(self, index: int, address: IPInterface) -> None:
         """Add an address, or leave an existing one. IPv6 addresses are used without duplicate address detection."""
@@ -171,6 +198,13 @@ class Rtnetlink(Links):
                         sorted(index for index, _ in next_hops(values)),
                     )
 
+    def routes_by_hand(self) -> Iterator[Route]:
+        """Yield the main table's routes that neither a routing daemon nor the kernel made."""
+        for family in FAMILIES.values():
+            for _, body in self.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
+                if route := route_by_hand(body):
+                    yield route
+
     def add_dscp_rule(self, family: int, dscp: int, table: int) -> None:
         """Make packets with a DSCP use a table first; its number is the rule's priority too."""
         rule = _rule(family, table) + netlink.attribute(_FRA_DSCP, bytes([dscp]))
@@ -189,6 +223,13 @@ class Rtnetlink(Links):
         return True
 
 
+def address_of(body: bytes) -> tuple[int, IPInterface]:
+    """Read RTM_NEWADDR or RTM_DELADDR: (interface index, address)."""
+    _, length, _, _, index = _IFADDRMSG.unpack_from(body)
+    known = netlink.attributes(body, _IFADDRMSG.size)
+    return index, ip_interface((known.get(_IFA_LOCAL) or known[_IFA_ADDRESS], length))
+
+
 def miss(body: bytes) -> tuple[int, IPAddress]:
     """Read RTM_GETNEIGH, by which the kernel requests an address: (interface index, address)."""
     _, index, _, _, _ = _NDMSG.unpack_from(body)
@@ -203,7 +244,8 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
     values = netlink.attributes(body, _NDMSG.size)
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
-    return FdbEntry(index, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
+    bridge = netlink.number(values.get(_NDA_MASTER, b""))
+    return FdbEntry(index, bridge, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
 
 
 def _address(index: int, address: IPInterface) -> bytes:
@@ -219,6 +261,17 @@ def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) 
 
 def _rule(family: int, table: int) -> bytes:
     return RULE.pack(family, 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL, 0) + netlink.u32(FRA_PRIORITY, table)
+
+
+def route_by_hand(body: bytes) -> Route | None:
+    """Read RTM_NEWROUTE or RTM_DELROUTE; None if it is of another table, or a program's or the kernel's."""
+    family, length, _, _, table, protocol, _, _, flags = RTMSG.unpack_from(body)
+    if table != MAIN or protocol not in BY_HAND or flags & _RTM_F_CLONED:
+        return None
+    values = netlink.attributes(body, RTMSG.size)
+    to = ip_network((values.get(RTA_DST, bytes(4 if family == socket.AF_INET else 16)), length))
+    hops = [(index, ip_address(hop[RTA_GATEWAY]) if RTA_GATEWAY in hop else None) for index, hop in next_hops(values)]
+    return Route(to, hops)
 
 
 def next_hops(route: dict[int, bytes]) -> Iterator[tuple[int, dict[int, bytes]]]:

@@ -2,17 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from testbed.errors import InputError
+from testbed.lab.kernel_view import KernelView
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
-from testbed.protocol.events import Data
-
-
-class Emit(Protocol):
-    """A receiver of the events of a lab; the scenario's event log in a run."""
-
-    def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
+from testbed.protocol import HOST_FILES
+from testbed.protocol.events import Emit
 
 
 @dataclass(frozen=True)
@@ -22,9 +18,13 @@ class Context:
     """The run directory, for captures and outputs."""
     emit: Emit
     scheduler: Scheduler
+    view: KernelView
     devices: RdmaDevices
     files: Path
     """The directory of the topology file, where containers find their files."""
 
     def file(self, name: str) -> Path:
+        """Return a path in the run directory. InputError for a name that the run itself needs."""
+        if name.partition("/")[0] in HOST_FILES:
+            raise InputError(f"{name} is a file of the run itself", hint="Choose another name.")
         return self.directory / name

@@ -40,6 +40,7 @@ class ControlPlanes:
         for switch in switches:
             with switch.entered():
                 plane = build(switch.kernel, switch.planned, switch.first_profile)
+            switch.set_sysctls(switch.planned.sysctls)
             planes.append((plane, switch.first_profile))
         if planes:
             self.agent = Agent.start(planes)

@@ -4,8 +4,8 @@ import errno
 import json
 import socket
 from collections.abc import Callable, Mapping
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
-from typing import Literal, overload
+from ipaddress import IPv4Interface, IPv6Interface, ip_network
+from typing import Any, Literal, overload
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, rxe_devices
@@ -18,7 +18,17 @@ from testbed.nic import HardwareNic
 from testbed.nic.congestion_control import congestion
 from testbed.protocol import events
 from testbed.switch import packets
-from testbed.topology import CongestionControl, Family, IPAddress, IPInterface, NicModel
+from testbed.topology import (
+    AnAddress,
+    AnInterface,
+    CongestionControl,
+    Family,
+    IPAddress,
+    IPInterface,
+    NicModel,
+    address_of,
+    interface_of,
+)
 from testbed.topology import Interface as InterfacePlan
 
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
@@ -46,11 +56,33 @@ class HostInterface(Interface):
         super().__init__(node, name, index, mac, plan)
         self._model = model
         self._routes = routes
-        self.addresses: dict[Family, IPInterface] = {}
+        self._lost: list[IPInterface] = []
+        """IPv6 addresses that it loses while it is held down."""
+        self._given: dict[Family, IPInterface] = {}
+        """The address of each family that it was given last. Whether it has it is the kernel's to say."""
         self.rdma: str | None = None
         self.nic: HardwareNic | None = None
 
     # Addresses
+
+    @property
+    def all_addresses(self) -> list[IPInterface]:
+        """Return its addresses as the kernel has them, without those of the link; of a pod that has gone those that it
+        was given."""
+        if self.node.gone:
+            return [*self._given.values()]
+        return [*self.node.now().addresses.get(self.index, [])]
+
+    @property
+    def addresses(self) -> dict[Family, IPInterface]:
+        """Return the one of each family that it was given last by `add_address` or a plugin, else the first one."""
+        there = self.all_addresses
+        given = {family: address for family, address in self._given.items() if address in there}
+        return {**{address.version: address for address in reversed(there)}, **given}
+
+    def take_addresses(self) -> None:
+        """Take the addresses that the kernel has now for those that it was given."""
+        self._given = self.addresses
 
     @overload
     def address(self, family: Literal[4] = 4) -> IPv4Interface: ...
@@ -63,9 +95,10 @@ class HostInterface(Interface):
 
     def address(self, family: Family = 4) -> IPInterface:
         """Return its address of a family; InputError if it has none."""
-        if family not in self.addresses:
+        found = self.addresses.get(family)
+        if found is None:
             raise InputError(f"{self.name} of {self.node} has no IPv{family} address")
-        return self.addresses[family]
+        return found
 
     def gateway(self, family: Family = 4) -> IPAddress:
         """Return the planned gateway of its subnet; InputError if there is none. A pod's is not planned."""
@@ -74,25 +107,28 @@ class HostInterface(Interface):
             raise InputError(f"{self.name} of {self.node} has no IPv{family} gateway")
         return gateway
 
-    def add_address(self, address: IPInterface) -> None:
-        self.configure_address(address)
-        self.emit(events.ADDRESS(interface=self.name, ip=str(address.ip), has=True), f"{self.name} has {address}")
-
-    def configure_address(self, address: IPInterface) -> None:
-        """Add an address that the plan gives it, without an event."""
+    def add_address(self, address: AnInterface) -> None:
+        """Add an address with its prefix length, such as 10.0.10.2/24."""
+        address = interface_of(address)
         if isinstance(address, IPv6Interface):
             with self.node.entered():
                 ipv6.enable(self.node.kernel, self.name, self.mac)
         self.node.kernel.set_address(self.index, address)
-        self.addresses[address.version] = address
+        self._given[address.version] = address
+        self.node.context.view.drain()
 
-    def remove_address(self, family: Family = 4) -> IPInterface:
-        """Remove its address of a family and return it."""
-        address = self.address(family)
+    def remove_address(self, which: Family | AnAddress = 4) -> IPInterface:
+        """Remove an address, or the first one of a family, and return it. InputError if it has none."""
+        address = self.address(which) if isinstance(which, int) else self._own(address_of(which))
         self.node.kernel.delete_address(self.index, address)
-        lost = events.ADDRESS(interface=self.name, ip=str(address.ip), has=False)
-        self.emit(lost, f"{self.name} no longer has {address}")
-        return self.addresses.pop(family)
+        self.node.context.view.drain()
+        return address
+
+    def _own(self, ip: IPAddress) -> IPInterface:
+        found = self.all_addresses
+        if own := next((address for address in found if address.ip == ip), None):
+            return own
+        raise InputError(f"{self} has no address {ip}", hint=f"It has: {', '.join(map(str, found)) or 'none'}.")
 
     def set_mac(self, mac: str) -> None:
         """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
@@ -102,20 +138,20 @@ class HostInterface(Interface):
                 hint="Set `rdma: false` for the host, and call `add_rdma` after the change.",
             )
         self.node.kernel.set_link(self.index, mac=mac)
-        self.mac = mac
-        self.emit(events.LINK(interface=self.name, mac=mac), f"{self.name} has MAC {mac}")
+        self.node.context.view.drain()
 
     def hold_down(self) -> Callable[[], None]:
         """Set the NIC down, which removes its IPv6 address and its routes. The returned function restores all of that,
         if nobody else holds it down."""
         self._routes.go(self.name)
+        self._lost += [address for address in self.all_addresses if address.version == 6]
         release = super().hold_down()
 
         def bring_back() -> None:
             release()
             if self.is_up:
-                if 6 in self.addresses:
-                    self.configure_address(self.addresses[6])
+                while self._lost:
+                    self.add_address(self._lost.pop(0))
                 self._routes.come_back()
 
         return bring_back
@@ -155,21 +191,22 @@ class HostInterface(Interface):
 
     # Neighbours
 
-    def set_neighbour(self, ip: IPAddress, mac: str) -> None:
+    def set_neighbour(self, ip: AnAddress, mac: str) -> None:
         """Set a static neighbour entry, as ``ip neigh replace … nud permanent``."""
-        self.node.kernel.set_neighbour(self.index, ip, mac)
+        self.node.kernel.set_neighbour(self.index, address_of(ip), mac)
 
-    def neighbour(self, ip: IPAddress) -> str | None:
+    def neighbour(self, ip: AnAddress) -> str | None:
         """Return the MAC that the host has for `ip` here, None if it has none."""
         entry = self._neighbour(ip)
         return entry.mac if entry else None
 
-    def neighbour_state(self, ip: IPAddress) -> str | None:
+    def neighbour_state(self, ip: AnAddress) -> str | None:
         """Return the entry's state as ``ip neigh`` shows it, such as STALE; None if there is no entry."""
         entry = self._neighbour(ip)
         return entry.state if entry else None
 
-    def _neighbour(self, ip: IPAddress) -> Neighbour | None:
+    def _neighbour(self, ip: AnAddress) -> Neighbour | None:
+        ip = address_of(ip)
         found = self.node.kernel.neighbours(ip.version)
         return next((entry for entry in found if (entry.index, entry.ip) == (self.index, ip)), None)
 
@@ -177,23 +214,32 @@ class HostInterface(Interface):
         """Return whether its IPv4 gateway answers a ping; `within` in seconds. Both know each other's MAC then."""
         return self.node.ping(self.gateway(), within=within)
 
-    def unreached(self, ip: IPAddress) -> str:
+    def next_hop(self, ip: AnAddress) -> IPAddress | None:
+        """Return the gateway by which the kernel sends to `ip` from here, `ip` itself if it is on the link, None if
+        there is no route."""
+        route = self._route(address_of(ip))
+        if route is None:
+            return None
+        return address_of(route["gateway"]) if "gateway" in route else address_of(ip)
+
+    def unreached(self, ip: AnAddress) -> str:
         """Return the reason why packets from here do not reach `ip`, from the kernel's current state: no route, or a
         next hop that does not answer. Empty if it knows of no obstacle."""
+        ip = address_of(ip)
+        hop = self.next_hop(ip)
+        if hop is None or (hop == ip and not self._has_route(ip)):
+            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
+        if (self.neighbour_state(hop) or "NONE") in UNANSWERED:
+            return f"no answer from {hop} on {self.name}"
+        return ""
+
+    def _route(self, ip: IPAddress) -> Mapping[str, Any] | None:
         source = self.addresses.get(ip.version)
         command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
         command += ["from", str(source.ip)] if source else []
         found = self.node.use(*command, check=False)
         routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
-        if not routes or routes[0].get("type", "unicast") != "unicast":
-            return f"no route to {ip}"
-        gateway = routes[0].get("gateway")
-        if gateway is None and not self._has_route(ip):
-            return f"no route to {ip}"  # of IPv4 the kernel takes any address for a neighbour, asked for one interface
-        hop = ip_address(gateway) if gateway else ip
-        if (self.neighbour_state(hop) or "NONE") in UNANSWERED:
-            return f"no answer from {hop} on {self.name}"
-        return ""
+        return routes[0] if routes and routes[0].get("type", "unicast") == "unicast" else None
 
     def _has_route(self, ip: IPAddress) -> bool:
         for route in self._routes.shown(ip.version):
@@ -204,10 +250,10 @@ class HostInterface(Interface):
 
     # Frames
 
-    def announce(self, family: Family = 4, *, ip: IPAddress | None = None) -> None:
+    def announce(self, family: Family = 4, *, ip: AnAddress | None = None) -> None:
         """Broadcast a gratuitous ARP request for its address, as ``arping -U`` does; for an IPv6 address multicast an
         unsolicited neighbour advertisement. `ip` replaces its own address of the family."""
-        ip = ip or self.address(family).ip
+        ip = address_of(ip) if ip is not None else self.address(family).ip
         self.send(packets.gratuitous(self.mac, ip))
         kind = events.GARP if ip.version == 4 else events.NA
         self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import link_quality
@@ -15,7 +15,6 @@ from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.lab.port import Port
-from testbed.protocol import events
 from testbed.protocol.events import Data
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
@@ -43,7 +42,7 @@ class Interface:
         self.name = name
         self.index = index
         """The kernel's number for it in its namespace."""
-        self.mac = mac
+        self._mac = mac
         self.plan = plan
         self.peer: Interface | None = None
         self.port: Port | None = None
@@ -55,6 +54,13 @@ class Interface:
 
     def __str__(self) -> str:
         return f"{self.node}:{self.name}"
+
+    @property
+    def mac(self) -> str:
+        """Return its MAC as the kernel has it; after its end, the one that it had."""
+        now = self.node.now()
+        link = now.links.get(self.index) or now.gone.get(self.index)
+        return link.mac if link else self._mac
 
     def queue_counters(self) -> dict[str, int]:
         """Return the counters of the queue of its packets, if it has one: see `Direction.counters`, of a lossless link
@@ -94,7 +100,6 @@ class Interface:
         return self._up.change({"up": False})
 
     def _set_state(self, *, up: bool) -> None:
-        state: Literal["up", "down"] = "up" if up else "down"
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
         # so up to a second later, and until then what the other end sends fails, which ends its queue pairs. So nothing
         # else may have the CPU in between.
@@ -102,7 +107,7 @@ class Interface:
             self.node.kernel.set_link(self.index, up=up)
             for end in filter(None, (self, self.peer)):
                 end.node.kernel.read(end.index)
-        self.emit(events.LINK(interface=self.name, state=state), f"{self.name} {state}")
+        self.node.context.view.drain()
 
     @property
     def is_up(self) -> bool:
@@ -116,7 +121,7 @@ class Interface:
 
     def set_mtu(self, mtu: int) -> None:
         self.node.kernel.set_link(self.index, mtu=mtu)
-        self.emit(events.LINK(interface=self.name, mtu=mtu), f"{self.name} has MTU {mtu}")
+        self.node.context.view.drain()
 
     def counters(self) -> dict[str, int]:
         """Return its kernel counters, by their names in rtnl_link_stats64."""

@@ -8,9 +8,10 @@ from typing import Any, Self
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
 from testbed.kernel.links import End
-from testbed.lab.context import Context, Emit
+from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
+from testbed.lab.kernel_view import KernelView
 from testbed.lab.leaks import CNI_AGENT, inventory
 from testbed.lab.lossless_network import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
@@ -22,6 +23,7 @@ from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
 from testbed.protocol import events
+from testbed.protocol.events import Emit
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan, RdmaMode, Topology
@@ -74,9 +76,13 @@ class Lab:
         self.nodes: dict[str, Node[Any]] = {}
         self.injections: list[Any] = []
         """Faults that were injected (testbed.faults.Injection), in their order."""
-        self._profiles = dict(profiles or {})
+        self.profiles = dict(profiles or {})
+        """The profiles of switches that are not as their file says."""
         self._devices = RdmaDevices()
-        self._context = Context(self.plan.name, directory, emit, self.scheduler, self._devices, files.absolute())
+        self._view = KernelView()
+        self._context = Context(
+            self.plan.name, directory, emit, self.scheduler, self._view, self._devices, files.absolute()
+        )
         self.pods = Pods(self.nodes, networks, self._context)
         self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None
@@ -119,8 +125,8 @@ class Lab:
         return self.pods.objects
 
     def file(self, name: str) -> Path:
-        """Return a path in the run directory."""
-        return self.directory / name
+        """Return a path in the run directory. InputError for a name that the run itself needs."""
+        return self._context.file(name)
 
     def resources(self) -> set[str]:
         """Return in words what labs, pods and CNI plugins make: namespaces, interfaces, addresses, RDMA devices,
@@ -139,7 +145,7 @@ class Lab:
             for name, plan in self.plan.nodes.items():  # each as soon as there is something of it to take down
                 node = self.nodes[name] = KINDS[plan.kind](self._context, name, plan)
                 node.prepare()
-            for switch, profile in self._profiles.items():
+            for switch, profile in self.profiles.items():
                 self.switch(switch).first_profile = profile
             self._connect()
         except BaseException:
@@ -178,6 +184,9 @@ class Lab:
         for node in nodes:
             node.begin()
         for node in nodes:
+            self._view.watch(node)
+        self.scheduler.sources.append(self._view)
+        for node in nodes:
             node.execute(node.plan.exec if node.plan else ())
 
     def __exit__(self, *_: object) -> None:
@@ -186,6 +195,8 @@ class Lab:
     def close(self) -> None:
         """Take everything down, whatever state it is in."""
         with ExitStack() as steps:  # the last one entered is the first one taken
+            steps.callback(self.scheduler.programs.close)
+            steps.callback(self._view.close)
             steps.callback(own_devices.end)
             steps.callback(self._control_planes.stop)
             steps.callback(self._devices.close)
@@ -194,6 +205,7 @@ class Lab:
             if self.lossless:
                 steps.callback(self.lossless.close)
             steps.callback(self._control_planes.stop_routing)
+            steps.callback(self._view.stop)
             steps.callback(self._undo.close)
             self.scheduler.close()
 

@@ -17,8 +17,10 @@ from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
+from testbed.lab.kernel_view import Seen
 from testbed.lab.processes import Process
 from testbed.protocol import events
+from testbed.protocol.events import Emit
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -50,6 +52,10 @@ class Namespace:
                 sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
         self.kernel.set_link(LOOPBACK, up=True)
         context.scheduler.namespaces[self.namespace] = None
+        self.seen: Seen | None = None
+        """What the kernel had here when notifications were last read, once the lab follows them."""
+        self.gone = False
+        """True after its end."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
         self._files = 0
@@ -65,6 +71,16 @@ class Namespace:
 
         with self.entered():
             return IPRoute()
+
+    def now(self) -> Seen:
+        """Return what the kernel has here now; of a namespace that has gone what it had at last."""
+        if self.seen is None:
+            return Seen(self.kernel)
+        self.context.view.drain()
+        return self.seen
+
+    def came_up(self, index: int) -> None:
+        """Do what belongs to an interface that somebody has set up."""
 
     def entered(self) -> AbstractContextManager[None]:
         """Enter the namespace: the block's sockets, devices and /proc/sys/net are those of this namespace."""
@@ -117,13 +133,24 @@ class Namespace:
         return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
     def spawn(self, *command: str) -> Process:
-        """Start a program; its output is kept in the run directory. It is stopped with the node at the latest."""
+        """Start a program; its output is kept in the run directory. It is stopped with the node at the latest. If it
+        ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output."""
+        return self._start(command, self.context.emit)
+
+    def launch(self, *command: str, own_run: bool = True) -> Process:
+        """Start a program as `spawn` does, for a caller that reports its end itself. Without `own_run` it finds the
+        machine's /run, with the names of all nodes' namespaces."""
+        return self._start(command, None, own_run=own_run)
+
+    def _start(self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True) -> Process:
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
         launcher = self.launcher(command[0])
-        process = Process(self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher)
-        scheduler.watch(process)
+        process = Process(
+            self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher, own_run=own_run
+        )
+        scheduler.programs.follow(process, emit)
         self.defer(process.stop)
         return process
 
@@ -132,7 +159,7 @@ class Namespace:
         if commands:
             self.defer(lambda: processes.end_all(self.namespace))
         for command in commands:
-            process = self.spawn(*command)
+            process = self.launch(*command)
             status = process.wait(COMMAND_S)
             text = shlex.join(command)
             self.context.emit(events.EXEC(command=text, status=status), self.name, f"ran {text}")
@@ -147,6 +174,8 @@ class Namespace:
         self._undo.close()
 
     def close(self) -> None:
+        self.context.view.forget(self)
+        self.gone = True
         self.context.scheduler.namespaces.pop(self.namespace, None)
         self.kernel.close()
         if "ip" in self.__dict__:

@@ -49,10 +49,13 @@ class Node(Namespace, Generic[AnInterface]):
         end = End(interface.name, interface.mac, plan.mtu)
         borrowed_nics.borrow(plan.hardware, plan.nic, self.namespace, end, interface.index)
 
-    def adopt(self, interface: str, mac: str) -> AnInterface:
-        """Register an interface that somebody else made in this namespace."""
+    def adopt(self, interface: str, mac: str = "") -> AnInterface:
+        """Register an interface that somebody else made in this namespace. InputError if it has another MAC."""
         index = self.kernel.index(interface)
-        made = self.interfaces[interface] = self.make_interface(interface, index, mac, None)
+        has = self.kernel.mac(index)
+        if mac and mac.lower() != has:
+            raise InputError(f"{interface} of {self.name} has MAC {has}, not {mac}")
+        made = self.interfaces[interface] = self.make_interface(interface, index, has, None)
         return made
 
     @abstractmethod

@@ -1,6 +1,8 @@
 """Pods of a lab: their making and their deletion."""
 
+import hashlib
 import math
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -134,6 +136,7 @@ class Pods:
         self._networks = networks
         self._context = context
         self._run = context.scheduler.run
+        self._made = 0
         self._operations: dict[Pod, str] = {}
         """The operation under way for each pod."""
 
@@ -187,9 +190,12 @@ class Pods:
         return self._run(together(jobs, at_once))
 
     def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+        self._made += 1
+        unique = hashlib.sha256(f"{self._context.lab}/{wanted.name}/{self._made}".encode()).hexdigest()
+        uid = str(uuid.UUID(unique[:32]))
         for attempt in range(1, caller.attempts):
             try:
-                return (yield from self._attempt(wanted, caller))
+                return (yield from self._attempt(wanted, caller, uid))
             except InputError:
                 raise
             except TestbedError as error:
@@ -198,13 +204,13 @@ class Pods:
                 data = events.POD_REFUSED(host=host.name, attempt=attempt, error=error.message)
                 host.context.emit(data, wanted.name, again)
             yield from pause(caller.pause)
-        return (yield from self._attempt(wanted, caller))
+        return (yield from self._attempt(wanted, caller, uid))
 
-    def _attempt(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+    def _attempt(self, wanted: PodRequest, caller: Caller, uid: str) -> Steps[Pod]:
         host, name, networks, metadata = wanted
         plugged = self.networks
         self._check_name(host, name)
-        pod = self._nodes[name] = Pod(host, name, self, metadata)
+        pod = self._nodes[name] = Pod(host, name, self, metadata, uid)
         return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
@@ -214,7 +220,8 @@ class Pods:
             raise InputError(f"{wrong}: CNI allows one operation at a time for a container")
         self._operations[pod] = operation
         try:
-            return (yield from job)
+            with self._context.view.quietly(pod.host, pod):
+                return (yield from job)
         finally:
             del self._operations[pod]
 
@@ -226,6 +233,7 @@ class Pods:
             wrong_input = isinstance(error, InputError | UnschedulableError)  # found before any plugin is called
             if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
                 plugged.forget(pod)
+                self._context.view.watch(pod)
                 pod.context.emit(events.POD(host=host.name), name, f"left on {host.name} after a failed ADD: no DEL")
                 raise
             try:
@@ -236,6 +244,7 @@ class Pods:
             except TestbedError as later:
                 error.add_note(f"After that the pod could not be removed cleanly: {later}")
             raise
+        self._context.view.watch(pod)
         try:
             pod.begin()
         except BaseException:
@@ -304,7 +313,8 @@ class Pods:
         As libcni does it: DEL for each pod that was added and is neither there nor deleted, then GC of each plugin if
         the network is of CNI 1.1.0 or later. Raise what failed, after all has been tried.
         """
-        self._run(self.networks.collect(host, networks))
+        with self._context.view.quietly(host):
+            self._run(self.networks.collect(host, networks))
 
     def status(self, host: Host, networks: Sequence[Network]) -> None:
         """Run CNI's STATUS of `networks` on a host; raise the error of a plugin that cannot serve a pod (CNI 1.1.0)."""

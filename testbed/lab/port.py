@@ -1,6 +1,7 @@
 """A port of a lossless link: its queues by class, its pause frames, its counters. docs/lossless.md."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
@@ -174,8 +175,13 @@ class Port:
         return bool(self._state.paused & 1 << priority)
 
     def paused_ns(self, priority: int) -> int:
-        """Return the nanoseconds for which its peer has stopped a priority so far, without a pause that lasts."""
-        return int(self._state.queue[priority].paused_ns)
+        """Return the nanoseconds for which its peer has stopped a priority so far; of a pause that lasts, until now."""
+        queue = self._state.queue[priority]
+        while True:
+            since, ended = queue.paused_at, queue.paused_ns
+            now = time.monotonic_ns()  # the programs' bpf_ktime_get_ns
+            if (since, ended) == (queue.paused_at, queue.paused_ns):
+                return int(ended + (now - since if since else 0))
 
     def pauses(self) -> int:
         """Return the number of pause frames that it has received, of all priorities."""
@@ -225,7 +231,7 @@ class Port:
                 + self._state.rx_resume[priority],
                 f"SAI_PORT_STAT_PFC_{priority}_TX_PKTS": self._state.tx_pause[priority]
                 + self._state.tx_resume[priority],
-                f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": queue.paused_ns // 1000,
+                f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": self.paused_ns(priority) // 1000,
                 grouped("CURR_OCCUPANCY_BYTES"): group.reserve + group.shared + group.headroom,
                 grouped("SHARED_WATERMARK_BYTES"): group.max,
                 grouped("XOFF_ROOM_WATERMARK_BYTES"): group.max_headroom,
@@ -254,7 +260,7 @@ class Port:
             found |= {
                 f"rx_prio{priority}_pause": self._pause_frames("rx", priority),
                 f"tx_prio{priority}_pause": self._pause_frames("tx", priority),
-                f"rx_prio{priority}_pause_duration": state.queue[priority].paused_ns // 1000,
+                f"rx_prio{priority}_pause_duration": self.paused_ns(priority) // 1000,
                 f"tx_prio{priority}_packets": state.queue[priority].sent_packets,
                 f"tx_prio{priority}_bytes": state.queue[priority].sent_bytes,
             }

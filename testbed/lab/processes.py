@@ -34,16 +34,23 @@ class Process:
         env: Mapping[str, str] | None = None,
         devices_of: str = "",
         launcher: Sequence[str] = (),
+        *,
+        own_run: bool = True,
     ) -> None:
-        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`.
-        The words of `launcher` stand before the command, see `Namespace.launcher`."""
+        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`,
+        and with `own_run` the node's /run. The words of `launcher` stand before the command, see
+        `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
         self._ready = ready
         self._launched = bool(launcher)
+        self.stopped = False
+        """True if it ran when `stop` ended it."""
+        self.seen = False
+        """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        with log.open("wb") as output, own_devices.entered(namespace, devices_of):
+        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own_run):
             self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
@@ -54,13 +61,20 @@ class Process:
         return self._popen.pid
 
     @property
+    def ended(self) -> int | None:
+        """Return the exit status as `status` does, for the lab: it is not seen by this."""
+        return self._popen.poll()
+
+    @property
     def output(self) -> str:
+        self.seen |= self.ended is not None
         return self.log.read_text(errors="replace")
 
     @property
     def status(self) -> int | None:
         """Return the exit status, negative for a signal; None while it runs."""
-        return self._popen.poll()
+        self.seen |= self.ended is not None
+        return self.ended
 
     @property
     def running(self) -> bool:
@@ -73,6 +87,7 @@ class Process:
         with closing_fd(os.pidfd_open(self._popen.pid)) as handle:
             if not self._ready([handle], within):
                 raise DeadlineError(f"{self}: still running after {within:g} s")
+        self.seen = True
         return self._popen.wait()
 
     def wait_output(self, text: str, within: float) -> None:
@@ -94,11 +109,14 @@ class Process:
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
         """End the process, all that it started and all that it left behind, by force if necessary."""
+        self.stopped |= self.ended is None
+        seen = self.seen
         self._send_to_all(signal_number)
         with contextlib.suppress(DeadlineError):
             self.wait(STOP_S)
         self._send_to_all(signal.SIGKILL)
         self._popen.wait()
+        self.seen = seen
 
     def _send_to_all(self, number: int) -> None:
         if self._launched and number == signal.SIGKILL:

@@ -73,7 +73,7 @@ class Routing:
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
         if daemon != "mgmtd":  # which takes no file
             command += ["-f", str(directory / "bgpd.conf") if daemon == "bgpd" else os.devnull]
-        process = self._processes[switch.name, daemon] = switch.spawn(*command)
+        process = self._processes[switch.name, daemon] = switch.launch(*command)
         self._handles.append(os.pidfd_open(process.pid))
         self._ends.register(self._handles[-1], select.EPOLLIN)
         return directory / f"{daemon}.vty"

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from testbed.kernel.changes import Changes
 from testbed.kernel.syscalls import readable
-from testbed.lab.processes import Process
+from testbed.lab.programs import Programs
 from testbed.lab.steps import Runner, Steps
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 1.0
@@ -35,19 +35,15 @@ class Scheduler:
     """The timers of a lab, and its waits and sleeps, in virtual seconds."""
 
     def __init__(self, directory: Path) -> None:
-        self.sources: list[Source] = []
+        self.programs = Programs()
+        self.sources: list[Source] = [self.programs]
         self.namespaces: dict[str, None] = {}
         """Network namespaces of the lab's nodes, in the order of their making."""
         self._directory = directory
-        self._programs: list[Process] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._actions: deque[Callable[[], None]] = deque()
         self._runner = Runner(partial(self.ready, or_timer=True))
-
-    def watch(self, program: Process) -> None:
-        """Wake waits when a program ends."""
-        self._programs = [*(other for other in self._programs if other.running), program]
 
     def close(self) -> None:
         self._timers.clear()
@@ -152,8 +148,7 @@ class Scheduler:
         if condition():
             return True
         deadline = time.monotonic() + within
-        programs = [process.pid for process in self._programs if process.running]
-        with Changes(self.namespaces, self._directory, programs) as changes:
+        with Changes(self.namespaces, self._directory) as changes:
             return self._wait(condition, deadline, pause, changes)
 
     def wait_quietly(self, condition: Callable[[], bool], within: float, *, pause: float = LONGEST_PAUSE_S) -> bool:

@@ -11,24 +11,38 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
-from testbed.errors import UnsupportedError
+from testbed.errors import DISK_FULL, UnsupportedError
 from testbed.machine import child_processes
 
 MAKING = "making-"
+OWN = "Set XDG_CACHE_HOME to one of your own directories."
 LARGER_DISK = "Free some space there, or set XDG_CACHE_HOME to a larger disk."
 
 
 def root() -> Path:
+    """Return the directory of the cache, which may not exist. UnsupportedError for that of another user: machines
+    would run what it has."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "testbed"
+    path = Path(base) / "testbed"
+    with contextlib.suppress(OSError):
+        if path.stat().st_uid not in (0, os.geteuid()):
+            raise UnsupportedError("this cache belongs to another user", where=str(path), hint=OWN)
+    return path
 
 
 def directory(name: str) -> Path:
+    """Return a directory of the cache. UnsupportedError if it cannot be made."""
     path = root() / name
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise UnsupportedError(f"the cache cannot be made: {error.strerror}", where=str(path), hint=OWN) from None
     return path
 
 
@@ -75,9 +89,19 @@ def publish(handle: int, path: Path) -> None:
 
 def prune(parent: Path, keep: int) -> None:
     """Remove the least recently written or touched files until `keep` are left."""
-    files = sorted((path for path in parent.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)
-    for path in files[:-keep]:
+    for path in by_use(path for path in parent.iterdir() if path.is_file())[:-keep]:
         path.unlink(missing_ok=True)
+
+
+def by_use(paths: Iterable[Path]) -> list[Path]:
+    """Return paths, the least recently written or touched one first. What is of the future, because the clock was set
+    back, counts as the oldest: else all that is made until then would be removed at once."""
+    now = time.time() + 1  # a file system may round up
+    times = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another command removed it
+            times[path] = path.lstat().st_mtime
+    return sorted(times, key=lambda path: times[path] if times[path] <= now else -times[path])
 
 
 def require_space(path: Path, needed: int, what: str) -> None:

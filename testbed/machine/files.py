@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.errors import InputError, did_you_mean, nearest
+from testbed.errors import DISK_FULL, InputError, did_you_mean, nearest
 from testbed.protocol import FILES_BYTES
 
 SMALLER = "Remove the debug information of a program: `strip`, or `go build -ldflags '-s -w'`."
@@ -23,6 +23,17 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         _refuse(error, path)
+
+
+@contextlib.contextmanager
+def writing(path: Path, hint: str = "") -> Iterator[None]:
+    """Turn a system error about a path that the user named into an InputError, but for a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from None
 
 
 def read(file: Path) -> bytes:

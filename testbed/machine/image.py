@@ -141,7 +141,7 @@ def find() -> Image | None:
 
 def prune(used: Path) -> None:
     """Remove the images of older versions, except the last ones built: another checkout may use them."""
-    others = sorted((path for path in used.parent.glob("*") if path != used), key=lambda path: path.stat().st_mtime)
+    others = cache.by_use(path for path in used.parent.glob("*") if path != used)
     for path in others[: max(0, len(others) - KEEP)]:
         shutil.rmtree(path)
 
@@ -152,7 +152,10 @@ def remove_all() -> int:
     try:
         with cache.locked(parent, wait=False):
             child_processes.sweep(parent, cache.MAKING)
-            places = [path for path in parent.iterdir() if path.is_dir()]
+            links = [path for path in parent.iterdir() if path.is_symlink()]
+            places = [path for path in parent.iterdir() if path.is_dir() and path not in links]
+            for path in links:
+                path.unlink()
             for path in places:
                 shutil.rmtree(path)
     except BlockingIOError:

@@ -133,11 +133,18 @@ def require_unshare() -> None:
 
 
 def fetch_python(work: Path) -> None:
-    done = subprocess.run(recipe.python_command(work / "python"), capture_output=True, text=True, check=False)
-    if done.returncode:
-        words = "\n  ".join(
-            ["the guest's Python packages could not be fetched:", *done.stderr.strip().splitlines()[-4:]]
-        )
+    """Let pip fetch the guest's Python packages. It ends with this process, and leaves nothing then."""
+    command = recipe.python_command(work / "python")
+    with child_processes.scratch() as space, tempfile.TemporaryFile("w+") as log:
+        environment = {**os.environ, "TMPDIR": str(space)}
+        with child_processes.child(
+            command, death_signal="KILL", stdout=log, stderr=subprocess.STDOUT, env=environment
+        ) as process:
+            process.wait()
+        log.seek(0)
+        wrote = log.read().strip().splitlines()
+    if process.returncode:
+        words = "\n  ".join(["the guest's Python packages could not be fetched:", *wrote[-4:]])
         raise UnsupportedError(words, hint="Check that `pip download pydantic` works on this machine.")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.errors import DISK_FULL, InputError, MachineError, naming
-from testbed.protocol import BUNDLE_BYTES, JOB, RESULT_BYTES, WIRE_BYTES, messages
+from testbed.protocol import BUNDLE_BYTES, EVENTS, HOST_FILES, JOB, RESULT_BYTES, WIRE_BYTES, messages
 
 IN_MAGIC = b"TBBUNDLE"
 OUT_MAGIC = b"TBRESULT"
@@ -118,7 +118,8 @@ class Outcome(Device):
         self._rest = b""
 
     def extract(self, directory: Path) -> None:
-        """Unpack the guest's files. It ran the user's code: MachineError for anything wrong in them."""
+        """Unpack the guest's files. It ran the user's code: MachineError for anything wrong in them, such as a
+        file of the host."""
         if not self.finished:
             raise MachineError("the guest paused without returning its results")
         if self._rest:
@@ -153,8 +154,9 @@ def unpack(data: memoryview, directory: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         elif kind == FILE:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with naming(path):
-                path.write_bytes(data[start : start + size])
+            again = path == directory / EVENTS  # the host has those of a live lab as they came: from the same guest
+            with naming(path), path.open("wb" if again else "xb") as file:
+                file.write(data[start : start + size])
         else:
             raise ValueError(f"the entry at byte {position} is of no known kind")
         position = start + size
@@ -166,4 +168,6 @@ def inner(name: bytes) -> str:
     text = os.fsdecode(name)
     if "\0" in text or any(part in ("", ".", "..") for part in text.split("/")):
         raise ValueError(f"{text!r} cannot be a file of a run")
+    if text.partition("/")[0] in HOST_FILES:
+        raise ValueError(f"{text!r} is a file of the host")
     return text

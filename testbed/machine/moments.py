@@ -7,6 +7,7 @@ of a run stand on each other: each has the pages that differ from the one before
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Literal, Self
 
 from testbed.errors import InputError, MachineError
 from testbed.machine import qemu, snapshot
@@ -23,11 +24,12 @@ from testbed.machine.memory_files import Bundle, Device, Outcome
 from testbed.machine.qemu import Flavour, Qemu, StateError
 from testbed.machine.ram import PAGE, Ram
 from testbed.machine.snapshot import Snapshot
+from testbed.protocol import BUNDLE_BYTES, RESULT_BYTES
+from testbed.protocol.requests import adapter
 
 MAGIC = b"TBSTEP1\0"
 LENGTH = struct.Struct("<Q")
 SUFFIX = ".step"
-DIRECTORY = "steps"
 DEVICES = "bundle", "result"
 """The two memory files, by their names in a file of a moment."""
 
@@ -98,35 +100,88 @@ class Saved:
     @classmethod
     def read(cls, path: Path) -> Saved:
         """Read what `write` wrote, with all that it stands on. InputError for a damaged file."""
-        try:
-            with path.open("rb") as file:
-                file.seek(len(MAGIC))
-                (length,) = LENGTH.unpack(file.read(LENGTH.size))
-                head = json.loads(file.read(length))
-                devices = file.read(head["devices"])
-                files: dict[str, list[tuple[int, bytes]]] = {name: [] for name in DEVICES}
-                for name, place, size in head["parts"]:
-                    files[name].append((place, file.read(size)))
-                pages = {page: file.read(PAGE) for first, count in head["runs"] for page in range(first, first + count)}
-                whole = not file.read(1) and all(len(page) == PAGE for page in pages.values())
-            before = head["before"]
-            below = cls.read(path.with_name(f"{before:03}{SUFFIX}")) if before else None
-            saved = cls(Moment(**head["moment"]), head["snapshot"], devices, files, pages, below)
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
-            raise InputError(f"the step cannot be read: {error}", where=str(path)) from None
-        if not whole:
-            raise InputError("the step cannot be read: it is cut off", where=str(path))
+        saved: Saved | None = None
+        for one in reversed(list(_stack(path))):
+            saved = cls._alone(one, saved)
+        assert saved
         return saved
+
+    @classmethod
+    def _alone(cls, path: Path, before: Saved | None) -> Saved:
+        with _opened(path) as (file, head):
+            devices = file.read(head.devices)
+            files: dict[str, list[tuple[int, bytes]]] = {name: [] for name in DEVICES}
+            for name, place, size in head.parts:
+                files[name].append((place, file.read(size)))
+            pages = {page: file.read(PAGE) for first, count in head.runs for page in range(first, first + count)}
+        return cls(head.moment, head.snapshot, devices, files, pages, before)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a file of a moment: what the rest of it is."""
+
+    moment: Moment
+    snapshot: str
+    devices: int
+    parts: list[tuple[Literal["bundle", "result"], int, int]]
+    runs: list[tuple[int, int]]
+    before: int | None
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of the rest."""
+        return self.devices + sum(size for *_, size in self.parts) + sum(count for _, count in self.runs) * PAGE
+
+    def check(self, rest: int) -> None:
+        """Raise ValueError if the rest of the file has other bytes than these, or a machine has no such place."""
+        numbers = [self.devices, *(n for _, *pair in self.parts for n in pair), *(n for run in self.runs for n in run)]
+        if min(numbers) < 0:
+            raise ValueError("a size is negative")
+        if self.length != rest:
+            raise ValueError(f"it is cut off: {rest} bytes follow its head, not {self.length}")
+        sizes = {"bundle": BUNDLE_BYTES, "result": RESULT_BYTES}
+        ends = [place + size <= sizes[name] for name, place, size in self.parts]
+        ends += [(first + count) * PAGE <= qemu.MEMORY for first, count in self.runs]
+        if not all(ends):
+            raise ValueError("a machine has no such memory")
+        if self.before is not None and self.before >= self.moment.number:
+            raise ValueError("it stands on a later moment")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[IO[bytes], Head]]:
+    """Open a file of a moment, and read its head. InputError if it is damaged."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(MAGIC) + LENGTH.size)
+            (length,) = LENGTH.unpack(start.removeprefix(MAGIC))
+            rest = path.stat().st_size - len(start) - length
+            head: Head = adapter(Head).validate_json(file.read(max(0, min(length, length + rest))))
+            head.check(rest)
+            yield file, head
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, struct.error) as error:
+        text = str(error).partition("\n")[0]
+        raise InputError(f"the step cannot be read: {text}", where=str(path)) from None
+
+
+def _stack(path: Path) -> Iterator[Path]:
+    """Yield the file of a moment and those that it stands on."""
+    while True:
+        yield path
+        with _opened(path) as (_, head):
+            before = head.before
+        if not before:
+            return
+        path = path.with_name(f"{before:03}{SUFFIX}")
 
 
 def moment_of(path: Path) -> Moment:
-    """Return the moment of a file, without reading all of it."""
-    with path.open("rb") as file:
-        file.seek(len(MAGIC))
-        (length,) = LENGTH.unpack(file.read(LENGTH.size))
-        return Moment(**json.loads(file.read(length))["moment"])
+    """Return the moment of a file, without reading all of it. InputError if it is damaged."""
+    with _opened(path) as (_, head):
+        return head.moment
 
 
 def in_a_row(pages: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:

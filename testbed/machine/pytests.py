@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from testbed.machine import files
 from testbed.machine.jobs import Job, Machine, below
 from testbed.protocol import TESTS, Tested
 from testbed.protocol.requests import Pytest
-from testbed.records import run_readme
+from testbed.records import json_files, run_readme
 
 LIMIT_S = 30 * 86400.0
 """Virtual seconds for a whole session of tests without a limit of its own."""
@@ -119,13 +120,14 @@ class SessionRecorder:
                 "result": {
                     "test": str(),
                     "outcome": str(),
-                    "virtual_s": int() | float(),
+                    "virtual_s": int() | float() as virtual_s,
                     "directory": str(),
-                    "text": str(),
+                    "text": str(text),
                 } as result
-            }:
+            } if math.isfinite(virtual_s):
                 self.running = ""
                 now = time.monotonic()
+                result["text"] = text.encode(errors="backslashreplace").decode()
                 ended = Ended(**result, wall_s=round(now - self._since, 3))  # type: ignore[typeddict-item]
                 self._since = now
                 self.tests.append(ended)
@@ -166,7 +168,7 @@ class SessionRecorder:
 def ended(directory: Path) -> list[Ended]:
     """Return the tests of a session that ended, from its run directory."""
     file = directory / TESTS
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    return [test for _, test in json_files.lines(file)]
 
 
 def explain(directory: Path) -> None:

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from qemu.qmp import EventListener, QMPClient, Runstate
+from qemu.qmp import EventListener, ExecuteError, QMPClient
 from qemu.qmp.error import QMPError
 
 from testbed.errors import MachineError, UnsupportedError
@@ -102,6 +103,10 @@ class StateError(MachineError):
     """Error: QEMU runs and cannot read the state of a machine."""
 
 
+class EndedError(MachineError):
+    """Error: QEMU has ended."""
+
+
 class Qemu:
     """A running QEMU. It dies with this process; its sockets and devices are anonymous, none is on a disk."""
 
@@ -135,7 +140,17 @@ class Qemu:
         try:
             return await self._within(self.qmp.execute(name, arguments or None))
         except (QMPError, TimeoutError) as error:
+            if not isinstance(error, ExecuteError | TimeoutError):  # the connection was lost: QEMU ends
+                await asyncio.wait((asyncio.ensure_future(self.process.wait()),), timeout=ANSWER_S)
+            if self.process.returncode is not None:
+                raise self._ended() from error
             raise MachineError(f"QEMU did not execute {name}: {str(error) or 'no answer'}") from error
+
+    def _ended(self) -> EndedError:
+        status = self.process.returncode or 0
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        hint = "If this host had no memory left, `dmesg` says so." if status == -signal.SIGKILL else ""
+        return EndedError(f"QEMU ended {how}. The guest's last output:\n{self.last_output()}", hint=hint)
 
     async def clock_s(self) -> int:
         """Return the guest's time in seconds, from its real-time clock. The query leaves no trace in a run."""
@@ -205,18 +220,10 @@ class Qemu:
                         raise MachineError(f"the guest went down. Its last output:\n{self.last_output()}")
                     event = asyncio.ensure_future(self.events.get())
                 elif ended.done():
-                    text = f"QEMU ended with status {ended.result()}. The guest's last output:"
-                    raise MachineError(f"{text}\n{self.last_output()}")
+                    raise self._ended()
                 else:
                     self.bound_output()
-                    try:
-                        await look()
-                    except MachineError:
-                        if self.qmp.runstate is Runstate.RUNNING:
-                            raise
-                        await asyncio.wait((ended,), timeout=ANSWER_S)  # killed during the query
-                        if not ended.done():
-                            raise
+                    await look()
         finally:
             for task in ended, event:
                 task.cancel()
@@ -240,7 +247,8 @@ def command_line(
         ("bundle", bundle, sizes[0], ""),
         ("result", result, sizes[1], ""),
     ):
-        pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={path},size={size}{extra}"]
+        quoted = path.replace(",", ",,")
+        pmem += ["-object", f"memory-backend-file,id={name},share=on,mem-path={quoted},size={size}{extra}"]
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
     slots = max(4, len(pmem) // 4)
     return [

@@ -1,4 +1,5 @@
-"""Requests that need no lab, answered by a process of the inside on this machine: it may run the user's code."""
+"""Requests that need no lab. What runs somebody's code is answered in a micro-VM, unless the user has chosen this very
+kernel for it; the rest by a process of the inside on this machine."""
 
 import asyncio
 import json
@@ -7,29 +8,38 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.errors import InputError, MachineError
-from testbed.machine import cache, child_processes, files, snapshot
+from testbed.errors import InputError, MachineError, UnsupportedError
+from testbed.machine import cache, child_processes, files, image, snapshot
 from testbed.machine.jobs import Job, Place, UnansweredError, below
 from testbed.machine.local import LocalMachine
+from testbed.machine.qemu import Flavour
+from testbed.machine.vm import VirtualMachine
 from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, messages, requests
 from testbed.protocol.requests import Request
 
-LIMIT_S = 60.0
+LIMIT_S, BUSY_S = 60.0, 20.0
+"""Bounds of a file's code, in seconds of the machine that it runs on."""
+ON_THIS_KERNEL: ContextVar[bool] = ContextVar("on_this_kernel", default=False)
+"""True if the user has chosen --machine local: code of scenarios has this machine and the user's rights then."""
 R = TypeVar("R")
 
 
 async def answers(
-    asked: Sequence[tuple[Request[R], Path | None, Place]], found: Mapping[str, bytes] | None = None
+    asked: Sequence[tuple[Request[R], Path | None, Place]],
+    found: Mapping[str, bytes] | None = None,
+    *,
+    runs_code: bool = False,
 ) -> list[R]:
     """Return the responses to requests. Each has the user's file that it is about, if any, and the map of places in its
-    errors. A process that does not end is the fault of such a file."""
-    job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S)
+    errors. A process that does not end is the fault of such a file. `runs_code` says that the files' code is run."""
+    job = Job([request for request, _, _ in asked], found or {}, limit_s=LIMIT_S, busy_s=BUSY_S)
     try:
         with child_processes.scratch() as out:
-            await LocalMachine().run(job, out)
+            await (machine_for_code() if runs_code and not ON_THIS_KERNEL.get() else LocalMachine()).run(job, out)
         return [job.answer(number, about=file or "", place=place) for number, (_, file, place) in enumerate(asked)]
     except UnansweredError as error:
         raise InputError(error.message, where=error.where) from error
@@ -39,11 +49,25 @@ async def answers(
         raise InputError(f"cannot be loaded: {error.message}", where=", ".join(late)) from error
 
 
+def machine_for_code() -> VirtualMachine:
+    """Return a micro-VM. UnsupportedError without an image."""
+    found = image.find()
+    if found is None:
+        hint = "`testbed image build` makes it. With --machine local, where a command has it, code runs on this kernel."
+        raise UnsupportedError("this needs to run code of a file, in a micro-VM, and there is no image", hint=hint)
+    return VirtualMachine(found, Flavour("virtual"), lambda _: None)
+
+
 def ask(
-    request: Request[R], file: Path | None = None, found: Mapping[str, bytes] | None = None, place: Place = str
+    request: Request[R],
+    file: Path | None = None,
+    found: Mapping[str, bytes] | None = None,
+    place: Place = str,
+    *,
+    runs_code: bool = False,
 ) -> R:
     """Return the response to one request, as `answers` does."""
-    [answer] = asyncio.run(answers([(request, file, place)], found))
+    [answer] = asyncio.run(answers([(request, file, place)], found, runs_code=runs_code))
     return answer
 
 
@@ -79,7 +103,7 @@ def draw_plan(plan: PlanRows) -> str:
 def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:
     """Return the plan of the Topo `name`, or of the only one, in a file for `mn --custom`, and its topology file."""
     request = requests.Convert(file=file.name, topo=name)
-    return ask(request, file, {file.name: files.read(file)}, below(file.parent))
+    return ask(request, file, {file.name: files.read(file)}, below(file.parent), runs_code=True)
 
 
 def named(file: Path) -> str:
@@ -110,7 +134,7 @@ def load(key: str) -> Any:
 
 def keep(key: str, info: object) -> None:
     """Store a JSON-serializable value if there is space for it, and remove the oldest ones."""
-    with suppress(OSError):
+    with suppress(OSError, UnsupportedError):
         directory = cache.directory(PLACE)
         handle = os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o644)
         with os.fdopen(handle, "w") as file:

@@ -112,6 +112,8 @@ class VariantResult:
     """Manual changes while the run was stopped: they are not repeated automatically."""
     text: str = ""
     """Text of its steps, as `testbed describe` prints it."""
+    warnings: Sequence[str] = ()
+    """What the user should look at, and what does not change the verdict."""
     without_faults: Sequence[int] = ()
     """Numbers of the faults that were left out, in the order in which the run injects them."""
 
@@ -202,6 +204,13 @@ def keep_files(found: Mapping[str, bytes], executable: Sequence[str], out: Path)
             copy.chmod(copy.stat().st_mode | 0o111)
 
 
+def check_names(record: RunResult, where: str) -> None:
+    """Raise InputError unless the names can be those of directories."""
+    for name in (record.scenario, *(variant.name for variant in record.variants)):
+        if name != os.path.basename(name) or name in ("", ".", ".."):
+            raise InputError(f"{name!r} cannot be the name of a scenario or a variant", where=where)
+
+
 def load(directory: Path) -> RunResult:
     """Return a run directory's complete record: its copy of the scenario's files is what was run. Else InputError."""
     path = directory / RESULT
@@ -219,9 +228,7 @@ def load(directory: Path) -> RunResult:
             where=str(path),
             hint="It is damaged, or an older testbed made it.",
         ) from None
-    for name in (record.scenario, *(variant.name for variant in record.variants)):
-        if name != os.path.basename(name) or name in ("", ".", ".."):
-            raise InputError(f"{name!r} cannot be the name of a scenario or a variant", where=str(path))
+    check_names(record, str(path))
     _check_files(record.made_from, source_of(record, directory))
     return record
 

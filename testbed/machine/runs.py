@@ -15,6 +15,7 @@ from typing import Any
 from testbed import protocol
 from testbed.errors import InputError, MachineError, TestbedError, did_you_mean, naming
 from testbed.machine import record
+from testbed.machine.files import writing
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
@@ -66,17 +67,18 @@ def choose(info: protocol.ScenarioInfo, named: Sequence[str]) -> list[VariantRun
 def run_directory(base: Path, scenario: str, *, latest: bool = True) -> Path:
     """Make a new directory ``<base>/<scenario>/<time>``; with `latest` the link of that name beside it points to it."""
     parent = base / scenario
-    parent.mkdir(parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for number in itertools.count():
-        path = parent / (f"{stamp}-{number}" if number else stamp)
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            break
-    if latest:
-        link = parent / f".latest-{path.name}"
-        link.symlink_to(path.name)
-        link.replace(parent / "latest")
+    with writing(parent, "Name another directory for runs with --out."):
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            path = parent / (f"{stamp}-{number}" if number else stamp)
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                break
+        if latest:
+            link = parent / f".latest-{path.name}"
+            link.symlink_to(path.name)
+            link.replace(parent / "latest")
     return path
 
 
@@ -166,7 +168,12 @@ async def run_variant(
             raise
         wall_s, virtual_s = time.monotonic() - started, shown.virtual_s
         outcome = protocol.VariantOutcome(
-            observed=shown.observed, evidence=shown.evidence, failures=[str(error)], trace="", virtual_s=virtual_s
+            observed=shown.observed,
+            evidence=shown.evidence,
+            failures=[str(error)],
+            warnings=[],
+            trace="",
+            virtual_s=virtual_s,
         )
     finally:
         shown.keep()
@@ -192,6 +199,7 @@ def result_of(
         wall_s=round(wall_s, 3),
         evidence=outcome["evidence"],
         failures=outcome["failures"],
+        warnings=outcome["warnings"],
         variant=variant_run.variant["name"],
         settings=variant_run.variant["settings"],
         parameters=made and made["parameters"],

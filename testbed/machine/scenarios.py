@@ -11,8 +11,8 @@ from typing import Any
 from testbed.errors import InputError, MachineError, did_you_mean
 from testbed.machine import files, questions
 from testbed.machine.jobs import below
-from testbed.machine.shipped import SCENARIOS
-from testbed.protocol import GIVEN_PROGRAM, VARIANT, ScenarioInfo
+from testbed.machine.shipped import PACKAGE, SCENARIOS
+from testbed.protocol import GIVEN_PROGRAM, HOST_FILES, VARIANT, ScenarioInfo
 from testbed.protocol.requests import Describe
 
 FILE = "scenario.py"
@@ -48,6 +48,11 @@ class Source:
         if self.program and PurePath(name).parts[0] == GIVEN_PROGRAM:
             return self.program.parent / PurePath(name).relative_to(GIVEN_PROGRAM)
         return self.file.parent / name
+
+    @property
+    def is_shipped(self) -> bool:
+        """Return whether it comes with testbed, whose code runs on this machine anyway."""
+        return self.file.is_relative_to(SCENARIOS) or self.file.is_relative_to(PACKAGE)
 
     @property
     def inner_topology(self) -> str:
@@ -112,7 +117,8 @@ def resolve(name: str) -> Source:
 
 
 async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
-    """Describe scenarios, each in a process of its own. The user's settings must fit the variants `named`, or all."""
+    """Describe scenarios, each in a process of its own; those of others than testbed's in a micro-VM. The user's
+    settings must fit the variants `named`, or all."""
     infos: dict[int, ScenarioInfo] = {}
     found: dict[str, bytes] = {}
     requests = {}
@@ -128,7 +134,8 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
             found |= {f"{number}/{name}": data for name, data in own.items()}
             requests[number] = key, (request, source.file, source.place)
     if requests:
-        made = await questions.answers([request for _, request in requests.values()], found)
+        foreign = any(not asked[number][0].is_shipped for number in requests)
+        made = await questions.answers([request for _, request in requests.values()], found, runs_code=foreign)
         for (number, (key, _)), info in zip(requests.items(), made, strict=True):
             infos[number] = info_of(info, asked[number][0])
             questions.keep(key, infos[number])
@@ -138,7 +145,8 @@ async def describe(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Seq
 def info_of(info: ScenarioInfo, source: Source) -> ScenarioInfo:
     """Return a description with places as the user writes them. Check variant names (as directories) and limits."""
     names = [variant["name"] for variant in info["variants"]]
-    if not names or not all(map(VARIANT.fullmatch, names)) or len({*names}) < len(names):
+    valid = all(map(VARIANT.fullmatch, names)) and HOST_FILES.isdisjoint(names)
+    if not names or not valid or len({*names}) < len(names):
         raise MachineError(f"the response is damaged: variants {names}"[:200])
     if not (0 < info["limit_s"] < math.inf and info["busy_limit_s"] > 0):
         raise MachineError("the response is damaged: its limits are not numbers of seconds")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import MachineError
-from testbed.machine import making, moments, snapshot
+from testbed.machine import making, snapshot
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
 from testbed.machine.memory_files import Bundle
@@ -14,7 +14,7 @@ from testbed.machine.moments import Moment, Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot
 from testbed.machine.watch import Watch
-from testbed.protocol import ENTRY, FILES, Clock
+from testbed.protocol import ENTRY, FILES, STEPS, Clock
 
 
 class VirtualMachine:
@@ -57,7 +57,7 @@ class VirtualMachine:
             await opened.settle(reached)
             if self.keep_steps:
                 saved = await opened.keep(reached)
-                saved.write(out / moments.DIRECTORY)
+                saved.write(out / STEPS)
 
 
 def write_bundle(bundle: Bundle, job: Job[Any], clock: Clock) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from testbed.errors import MachineError
 from testbed.machine.memory_files import Outcome
 from testbed.machine.patience import COUNTED_S, SLICE_S, STARVED_S, Starvation, StarvedError, schedule, threads_of
-from testbed.machine.qemu import Qemu
+from testbed.machine.qemu import EndedError, Qemu
 from testbed.protocol import Clock
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.03, 0.5
@@ -82,6 +82,8 @@ class Watch:
     async def _look_at_guest(self, elapsed: float, waited: float) -> None:
         try:
             now = await self._machine.clock_s()
+        except EndedError:
+            raise
         except MachineError as error:
             raise self._hang(error.message) from error
         cpu_s, pulse = self._used_s(), self._outcome.pulse

@@ -64,7 +64,10 @@ REPORT, INDEX = "report.html", "index.html"
 EVENTS, TOPOLOGY, TABLES, PACKETS = "events.jsonl", "topology.json", "tables.jsonl", "packets.pcapng"
 COUNTERS, RANKS = "counters.jsonl", "ranks.json"
 TESTS, EPOCH = "tests.jsonl", "epoch.json"
+SESSION, STEPS = "session.jsonl", "steps"
 """Files in a variant's directory."""
+HOST_FILES = frozenset({RESULT, SCENARIO, REPORT, INDEX, TOPOLOGY, SESSION, STEPS, "README.txt"})
+"""Names that the user's machine alone writes into the directory of a run: a lab machine runs user code."""
 GIVEN_PROGRAM = ".program"
 """In a scenario's files: the directory of a user's program that it runs, with all beside it."""
 FLIGHT = "flight.jsonl"
@@ -239,11 +242,27 @@ class InterfaceRow(TypedDict):
     """The profile, of switches only."""
 
 
+class SwitchValue(TypedDict):
+    """A value of a switch; `quality`: documented, from memory, chosen, or set here."""
+
+    value: bool | int | float | str | list[int] | None
+    unit: str
+    quality: str
+
+
+class SwitchRow(TypedDict):
+    """The profile that a switch starts with, and its values that are not testbed's defaults."""
+
+    profile: str
+    values: dict[str, SwitchValue]
+
+
 class PlanRows(TypedDict):
-    """A planned topology."""
+    """A planned topology, with the profiles that its switches start with."""
 
     name: str
     interfaces: list[InterfaceRow]
+    switches: NotRequired[dict[str, SwitchRow]]
 
 
 class PlanInfo(PlanRows):
@@ -341,10 +360,12 @@ class ScenarioInfo(TypedDict):
 
 
 class VariantOutcome(TypedDict):
-    """The verdict on a variant: as expected without `failures`. `trace` is the SHA-256 of its events.jsonl."""
+    """The verdict on a variant: as expected without `failures`, whatever the `warnings`. `trace` is the SHA-256 of its
+    events.jsonl."""
 
     observed: Observed | None
     evidence: dict[str, Any]
     failures: list[str]
+    warnings: list[str]
     trace: str
     virtual_s: float

@@ -10,7 +10,7 @@ import functools
 import typing
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Generic, Literal, ParamSpec, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, get_args, get_origin
 
 from testbed.protocol import Event, Observed
 
@@ -43,6 +43,12 @@ class Data:
         words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
         text = self.kind.special.get(words.get("reason"), self.kind.about)
         return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
+
+
+class Emit(Protocol):
+    """A receiver of the events of a lab; the scenario's event log in a run."""
+
+    def __call__(self, data: Data, node: str, text: str, /, *, at_ns: int | None = None) -> None: ...
 
 
 P = ParamSpec("P")
@@ -193,6 +199,23 @@ class Exec(Data):
     status: int
 
 
+class Program(Exec):
+    """`status` is negative for a signal."""
+
+    log: str
+    """The file of its output in the run directory."""
+
+
+class Typed(Data):
+    command: str
+    """The words after `testbed`."""
+    status: int | None
+    """The exit status of a program on a node, or of the command; null if the lab ended before."""
+    back: str
+    """What came back: the output of a program, its middle left out if it is long; the result of a WRITE; a message."""
+    took_ns: Nanoseconds
+
+
 class Container(Data):
     image: str
     digest: str
@@ -208,14 +231,23 @@ class Service(Data):
 
 class Link(Data):
     interface: str
-    state: Literal["up", "down"] | None = None
+    state: Literal["up", "down", "new", "gone"] | None = None
     mac: str | None = None
     mtu: int | None = None
+    master: str | None = None
+    """The bridge or bond that it is in from now on; empty: none."""
 
 
 class Address(Data):
     interface: str
     ip: str
+    has: bool
+
+
+class HostRoute(Data):
+    to: str
+    via: list[str]
+    """Gateways, or interfaces where there is none."""
     has: bool
 
 
@@ -235,11 +267,14 @@ class Pause(Data):
 
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
+PROGRAM_ENDED = Kind("program.ended", Program, "A program that `spawn` started has ended by itself.")
+TYPED = Kind("typed", Typed, "A command that can change a live lab has ended. `t` is its begin.")
 CONTAINER = Kind("container", Container, "The container of a node runs.")
 SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")
 PROFILE = Kind("profile", Data, "`testbed profile set` changes a switch. Its fields are the values that it sets.")
-LINK = Kind("link", Link, "An interface goes up or down, or gets another MAC, MTU or quality, whose keys are fields.")
+LINK = Kind("link", Link, "An interface changes: its state, MAC, MTU, bridge, or quality, whose keys are fields.")
 ADDRESS = Kind("address", Address, "An interface gets an address, or loses it.")
+ROUTE = Kind("route", HostRoute, "A route is set or deleted by hand.")
 GARP = Kind("garp", Announcement, "A host announces its address by a gratuitous ARP request.")
 NA = Kind("na", Announcement, "A host announces its address by an unsolicited neighbour advertisement.")
 PFC_PAUSED = Kind("pfc.paused", Pause, "PFC paused a port. `t` is the begin; the event comes when it is over.")
@@ -266,6 +301,9 @@ class Cni(Data):
     took_s: Seconds | None = None
     result: dict[str, Any] | None = None
     """The CNI result; null for commands without one."""
+    mac: str | None = None
+    addresses: list[str] | None = None
+    """Of ADD: what the kernel has for the interface, whatever the result says."""
     error: str | None = None
 
 
@@ -466,7 +504,9 @@ EVICTED = Kind(
     "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )
 LIMITED = Kind("arp.limited", Limited, "ARP to the CPU is over its rate: {packets} dropped")
-CLEARED = Kind("arp.cleared", Change, "ARP {ip} is cleared")
+CLEARED = Kind(
+    "arp.cleared", Change, "ARP {ip} is cleared", {"no-carrier": "ARP {ip} is cleared: its VLAN has no carrier"}
+)
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
 RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")
 FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}")

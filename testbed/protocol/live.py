@@ -94,6 +94,8 @@ class Written(TypedDict):
     status: str
     elapsed_s: float
     text: str
+    learned: list[str]
+    """What switches learned meanwhile from ARP and ND of the two hosts, which may have healed what was to be seen."""
 
 
 class LiveRequest(Request[R_co], Generic[R_co]):
@@ -155,10 +157,11 @@ class Logs(LiveRequest[None], handler="log_files:logs", touches=False):
 
 
 class Capture(LiveRequest[int], handler="node_programs:capture", touches=False):
-    """Record an interface until the outside stops it. Reports are `out`, a pcap file in base64; the response is the
-    number of frames that the kernel dropped."""
+    """Record an interface until the outside stops it. Reports are `out`, in base64: a pcap file, or with `text` lines
+    as tcpdump prints them. The response is the number of frames that the kernel dropped, which the lines have."""
 
     end: str
+    text: bool = False
     filter: str = ""
     count: int | None = None
     """Frames after which it ends by itself."""
@@ -214,8 +217,18 @@ class Announce(LiveRequest[None], handler="changing:announce"):
     ip: str | None = None
 
 
+class AddressChange(LiveRequest[LinkRow], handler="changing:change_address"):
+    """Give an interface an address with its prefix length, take one away, or move one from the interface that has it.
+    The response is the interface that it is about."""
+
+    change: Literal["add", "del", "move"]
+    end: str
+    address: str
+
+
 class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
-    """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces."""
+    """Send one RDMA WRITE over a new connection. `source` and `target` are hosts or pods, or their interfaces; `target`
+    may be an address that one interface of the lab has."""
 
     source: str
     target: str
@@ -224,6 +237,8 @@ class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
     timeout: int | None = None
     retries: int | None = None
     """Queue pair attributes; by default those of testbed's verbs endpoints."""
+    silent: bool = False
+    """True if neither host asks for its gateway meanwhile: it has a static entry of it."""
 
 
 class Advance(LiveRequest[float], handler="changing:advance"):

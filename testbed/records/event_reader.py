@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, cast
 from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
 from testbed.protocol.events import LATEST_NS
+from testbed.records import json_files
 
 
 def read(file: Path) -> Iterator[Event]:
@@ -24,8 +24,8 @@ def read(file: Path) -> Iterator[Event]:
 
 def parsed(line: bytes) -> Event | None:
     """Return the event of a line, None if it is none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return checked(json.loads(line))
+    with contextlib.suppress(ValueError):
+        return checked(json_files.parsed(line))
     return None
 
 
@@ -58,7 +58,9 @@ class Log:
             data = file.read_bytes()
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
-        return cls(file, data.removesuffix(b"\n").split(b"\n") if data else [])
+        if not data.strip():
+            raise InputError("has no events", where=str(file))
+        return cls(file, data.removesuffix(b"\n").split(b"\n"))
 
     def event(self, number: int) -> Event:
         """Return the event of the line `number`, counted from 0. InputError if it is none."""

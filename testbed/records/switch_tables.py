@@ -1,6 +1,5 @@
 """The ARP, ND and MAC tables of the switches at a moment of a run: the last saved ones, and the events since."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from testbed.errors import InputError
 from testbed.protocol import TABLES, Event, events
+from testbed.records import json_files
 from testbed.records.event_reader import Log
 
 NAMES = ("arp", "nd", "fdb")
@@ -70,13 +70,7 @@ def _tables(saved: Mapping[str, Mapping[str, Any]], changes: Sequence[Change], n
 
 def _saved(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of tables.jsonl, oldest first."""
-    for number, line in enumerate(file.read_bytes().split(b"\n") if file.is_file() else (), 1):
-        if not line:
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
+    for number, row in json_files.lines(file):
         match row:
             case {"t": int(), "switch": str()}:
                 yield row

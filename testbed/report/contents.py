@@ -1,6 +1,7 @@
 """The contents of a report as JSON, which the page draws. Times are virtual nanoseconds."""
 
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import COLLECTIVE, OBSERVED
+from testbed.protocol.events import COLLECTIVE, OBSERVED, TYPED
 from testbed.report import counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
@@ -95,6 +96,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "observed": part.observed,
         "as_expected": part.as_expected,
         "failures": part.failures,
+        "warnings": part.warnings,
         "evidence": _evidence(part.evidence),
         "settings": _evidence(part.settings),
         "trace": part.trace,
@@ -102,10 +104,12 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "wall_s": part.wall_s,
         "end": end,
         "drawing": drawings.number(plan) if plan else None,
+        "switches": list(switches(plan)) if plan else [],
         "marks": [asdict(mark) for mark in marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes],
         "folds": folds(times, end),
         "events": _events(events),
+        "typed": list(typed(events)),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
         "captures": [one.json() for one in captured],
         "gear": gear.on_real_gear(lanes, events, at_the_end),
@@ -120,6 +124,35 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
 
 def _evidence(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), str(value)) for name, value in found.items()]
+
+
+def typed(events: Sequence[Event]) -> Iterator[tuple[int, str, int | None, str]]:
+    """Yield the commands that a user gave in a lab: time, words, exit status, and what came back."""
+    for event in events:
+        if data := TYPED.of(event):
+            yield event["t"], data.command, data.status, data.back
+
+
+def switches(plan: PlanRows) -> Iterator[dict[str, Any]]:
+    """Yield the profiles that switches started with: names of switches that are alike, and rows of name, value and
+    quality."""
+    alike: dict[str, list[str]] = {}
+    rows = plan.get("switches", {})
+    for name, row in rows.items():
+        alike.setdefault(json.dumps(row, sort_keys=True), []).append(name)
+    for names in alike.values():
+        row = rows[names[0]]
+        values = [
+            (name, f"{setting(one['value'])} {one['unit']}".rstrip(), one["quality"])
+            for name, one in row["values"].items()
+        ]
+        yield {"names": names, "profile": row["profile"], "values": values}
+
+
+def setting(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _times(lane: Lane) -> Iterator[int]:

@@ -1,12 +1,12 @@
 """The counters of a part: those at the end that are not 0, and the changes of each over time."""
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from testbed.protocol import COUNTERS
+from testbed.records import json_files
 from testbed.records.counter_names import Counter, Meaning, find, known
 
 SHOWN = 8
@@ -84,11 +84,7 @@ def _growth(values: Mapping[int, int], moments: int) -> int:
 
 def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the lines of counters.jsonl without damaged ones, such as the last one of a killed machine."""
-    for line in file.read_text(errors="replace").splitlines() if file.is_file() else ():
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
+    for _, found in json_files.lines(file):
         match found:
             case {"t": int(), "after": str(), "counters": dict()}:
                 yield found

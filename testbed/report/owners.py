@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from testbed.protocol import Event, InterfaceRow
 from testbed.protocol.events import Address, Cni, Link, Pod, PodRefused, read
@@ -85,11 +84,9 @@ class Owners:
         if data.command == "DEL":
             self._leave(t, pod, interface)
         elif data.command == "ADD" and data.result:
-            macs = {found.get("name"): found.get("mac") for found in _dicts(data.result.get("interfaces"))}
-            addresses = [str(found.get("address")).partition("/")[0] for found in _dicts(data.result.get("ips"))]
-            if isinstance(mac := macs.get(interface), str):
-                self.hosts.setdefault(pod, str(data.host))
-                self._add(t, pod, interface, mac, addresses)
+            self.hosts.setdefault(pod, str(data.host))
+            if data.mac is not None:
+                self._add(t, pod, interface, data.mac, [ip.partition("/")[0] for ip in data.addresses or []])
 
     def _address(self, t: int, node: str, interface: str, ip: str, *, has: bool) -> None:
         found = self._now.get((node, interface))
@@ -120,7 +117,3 @@ class Owners:
             else one
             for one in self.of_address[ip]
         ]
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

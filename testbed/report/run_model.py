@@ -1,13 +1,13 @@
 """A run for its report: the directory of a variant, or of a lab, with facts that are not in its files."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows, requests
+from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows
+from testbed.records import json_files
 from testbed.records.event_reader import read
 
 RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the latest one."
@@ -29,6 +29,7 @@ class Part:
     expected: str | None = None
     observed: str | None = None
     failures: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     trace: str = ""
@@ -72,12 +73,12 @@ def read_run(directory: Path) -> Run:
         hint = f"Did you mean {directory.parent}?" if near.is_file() else RUNS_HINT
         raise InputError("is not a run directory: it has no result.json", where=str(directory), hint=hint)
     try:
-        found = json.loads(path.read_bytes())
+        found = json_files.read(path)
         if "variants" not in found:
             return _lab(directory, found)
         parts = tuple(_part(directory, variant) for variant in found["variants"])
         scenario = str(found["scenario"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"is damaged: {type(error).__name__}: {error}", where=str(path)) from None
     made = found.get("made_from")
     made = made if isinstance(made, dict) else {}
@@ -101,7 +102,7 @@ def _session(directory: Path) -> Run:
     """Read the directory of a session of pytest: its tests that had a lab, all that failed and some that passed."""
     path = directory / TESTS
     try:
-        tests = [json.loads(line) for line in path.read_text().splitlines()]
+        tests = [test for _, test in json_files.lines(path)]
         with_labs = [test for test in tests if _has_lab(directory, test)]
         failed = [_test(directory, test) for test in with_labs if test["outcome"] in FAILURES]
         passed = [_test(directory, test) for test in with_labs if test["outcome"] == "passed"]
@@ -171,6 +172,7 @@ def _part(directory: Path, found: dict[str, Any]) -> Part:
         expected=str(found["expected"]),
         observed=found["observed"] and str(found["observed"]),
         failures=tuple(map(str, found["failures"])),
+        warnings=tuple(map(str, found.get("warnings") or ())),
         evidence=dict(found["evidence"]),
         settings=dict(found.get("settings") or {}),
         trace=str(found["trace"]),
@@ -189,18 +191,12 @@ def read_events(directory: Path) -> list[Event]:
 def read_plan(directory: Path) -> PlanRows | None:
     """Return the planned topology of a directory; None if its machine ended before planning it."""
     path = directory / TOPOLOGY
-    if not path.is_file():
-        return None
-    try:
-        found: PlanRows = requests.adapter(PlanRows).validate_json(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"is damaged: {str(error).splitlines()[0]}", where=str(path)) from None
-    return found
+    return json_files.plan(path) if path.is_file() else None
 
 
 def read_json(path: Path) -> Any:
     """Return the contents of a JSON file; None if it is missing or cut off."""
     try:
-        return json.loads(path.read_bytes())
+        return json_files.parsed(path.read_bytes())
     except (OSError, ValueError):
         return None

@@ -13,8 +13,8 @@ from testbed.report.owners import Owned, Owners
 Level = str
 """Look of bars and points: plain, good, bad or note."""
 GROUPS = (
-    "Steps", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links", "Pauses",
-    "Routes", "Pods", "Jobs and programs", "Evidence",
+    "Steps", "What was typed", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links",
+    "Pauses", "Routes", "Pods", "Jobs and programs", "Evidence",
 )  # fmt: skip
 ENTRY_ENDS = (
     events.AGED,
@@ -34,7 +34,9 @@ NOTES = (
     events.JOB_RESUMED,
 )  # fmt: skip
 POINTS = {
-    events.EXEC: ("Jobs and programs", ""), events.JOB_STEP: ("Jobs and programs", "steps"),
+    events.EXEC: ("Jobs and programs", ""), events.PROGRAM_ENDED: ("Jobs and programs", ""),
+    events.TYPED: ("What was typed", "commands"),
+    events.JOB_STEP: ("Jobs and programs", "steps"),
     events.POD_REFUSED: ("Pods", ""), events.CONNECT: ("Completions", ""), events.ROUTE_INSTALLED: ("Routes", ""),
     events.ROUTE_LOST: ("Routes", ""), events.ROUTING_CONVERGED: ("Routes", "all switches"),
     events.EVIDENCE: ("Evidence", "what users see"), events.VERDICT: ("Evidence", "what users see"),
@@ -163,6 +165,9 @@ class Timeline:
                 self._begin("step", self._lane("Steps", "steps"), self._bar(number, event["text"]))
             case events.Sleep():
                 self._lane("Steps", "waits").bars.append(self._bar(number, event["text"], lasts=data.seconds))
+            case events.Exec() | events.Typed():
+                group, name = POINTS[data.kind]
+                self._point(number, group, name or node, "bad" if data.status else "")
             case _ if data.kind in POINTS:
                 group, name = POINTS[data.kind]
                 self._point(number, group, name or node)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ class EventLog:
         if at <= self._settled:
             data["happened_ns"] = at
             at = self.now
-        event: Event = {"t": at, "kind": str(kind), "node": str(node), "text": str(text), "data": plain(data)}
+        event: Event = {"t": at, "kind": str(kind), "node": str(node), "text": plain(str(text)), "data": plain(data)}
         self.events.append(event)
         self._listen(event)
 
@@ -92,11 +93,15 @@ class EventLog:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
-    if isinstance(value, (str, int, float, bool, type(None))):
+    """Return a value as JSON can hold it: NaN and infinity as text, bytes that are no UTF-8 replaced."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return plain(str(value))
+    if isinstance(value, (int, float, bool, type(None))):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return str(value)

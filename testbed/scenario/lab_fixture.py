@@ -52,7 +52,7 @@ def lab_of(test: pytest.Item, directory: Path, log: EventLog) -> Iterator[Lab]:
     options = {"networks": PodNetworks(test.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
     try:
         with Lab(_topology(mark.args[0], test.path), directory, log.emit, **options) as running:
-            (directory / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan), indent=1) + "\n")
+            (directory / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan, running.profiles), indent=1) + "\n")
             (directory / EPOCH).write_text(json.dumps(log.epoch()) + "\n")
             break_from_the_start(running)
             try:

@@ -20,7 +20,7 @@ from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from testbed.errors import InputError, TestbedError
-from testbed.protocol import DEBIAN_PACKAGE, RESULT, SCENARIO, VARIANT, ScenarioInfo
+from testbed.protocol import DEBIAN_PACKAGE, HOST_FILES, VARIANT, ScenarioInfo
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Variant
 from testbed.switch.profile import Profile
@@ -146,7 +146,7 @@ def check_attributes(scenario: type[Scenario], refuse: Refuse) -> None:
 def check_variant(variant: Variant, refuse: Refuse) -> None:
     if not (isinstance(variant.name, str) and VARIANT.fullmatch(variant.name)):
         refuse(f"a variant cannot have the name {variant.name!r}", "Use only letters, digits, `-`, `_` and `.`.")
-    if variant.name in (RESULT, SCENARIO):
+    if variant.name in HOST_FILES:
         refuse(f"a variant cannot have the name {variant.name!r}: a run's directory has another file of that name")
     if variant.expected not in ("fault", "healthy"):
         refuse(f"variant {variant.name} expects {variant.expected!r}, not 'fault' or 'healthy'")

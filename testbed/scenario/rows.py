@@ -1,19 +1,35 @@
 """A plan as JSON: topology.json in the directory of a run, and what `testbed topology check` prints."""
 
-from testbed.protocol import InterfaceRow, PlanRows
+from collections.abc import Mapping
+
+from testbed.protocol import InterfaceRow, PlanRows, SwitchRow
+from testbed.switch.profile import Profile, configured
 from testbed.topology import Family, Interface, Node, Plan, Svi
+from testbed.topology.kinds import KINDS
 
 
-def plan_rows(plan: Plan) -> PlanRows:
-    """Return a plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there."""
+def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
+    """Return a plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there.
+    `profiles` replaces the profiles of switches, as for `Lab`."""
     rows = []
+    found = {
+        node.name: profiles.get(node.name) or configured(node.profile, node.profile_values)
+        for node in plan.nodes.values()
+        if KINDS[node.kind].has_vlans
+    }
     for node in plan.nodes.values():
-        rows += [interface_row(node, end) for end in node.interfaces]
-        rows += [interface_row(node, svi) for svi in node.svis if svi.addresses]
-    return {"name": plan.name, "interfaces": rows}
+        name = found[node.name].name if node.name in found else ""
+        rows += [interface_row(node, end, name) for end in node.interfaces]
+        rows += [interface_row(node, svi, name) for svi in node.svis if svi.addresses]
+    lossless = plan.lossless is not None
+    switches: dict[str, SwitchRow] = {
+        name: {"profile": profile.name, "values": profile.settings(lossless=lossless)}
+        for name, profile in found.items()
+    }
+    return {"name": plan.name, "interfaces": rows, "switches": switches}
 
 
-def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
+def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRow:
     port = end if isinstance(end, Interface) else None
     return {
         "node": node.name,
@@ -29,7 +45,7 @@ def interface_row(node: Node, end: Interface | Svi) -> InterfaceRow:
         "trunk": list(port.trunk) if port else [],
         "routed": bool(port and port.routed),
         "rdma": port.rdma if port else None,
-        "profile": node.profile,
+        "profile": profile,
     }
 
 

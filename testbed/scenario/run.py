@@ -60,6 +60,8 @@ class Run:
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []
+        self.warnings: list[str] = []
+        """What the user should look at, and what does not change the verdict."""
         self._files = files or Evidence(lab, log)
         self._injections: list[tuple[Injection, bool]] = []
         """Each fault, and whether the end of the run may cut it short."""
@@ -297,6 +299,7 @@ class Run:
             "observed": self.observed,
             "evidence": self.evidence,
             "failures": self.failures,
+            "warnings": self.warnings,
             "trace": self.log.write(directory / "events.jsonl"),
             "virtual_s": self.log.now / 1e9,
         }

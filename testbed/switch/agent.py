@@ -85,7 +85,7 @@ class Agent:
         """Run a command on a switch and return its response. InputError for a wrong value.
 
         tables: ``{"arp": […], "nd": […], "fdb": […]}``, see ControlPlane.neighbours and fdb_table.
-        clear (family, vlan, ip), clear_fdb (vlan, mac): clear all entries, or those of a VLAN, of one address.
+        clear (family, vlan, ip), clear_fdb (vlan, mac, port): clear all entries, or those of a VLAN, of one address.
         set (values), profile: change and return the profile's values.
         set_cpu (out, delay), cpu: while it is `out` its CPU handles no ARP, no packet without a neighbour entry and no
         timer; with `delay` it handles each ARP packet so many seconds late. The data plane goes on with its tables.

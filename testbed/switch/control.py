@@ -15,7 +15,7 @@ from testbed.switch.learning import Learning
 from testbed.switch.neighbours import Neighbours, RefreshDaemon
 from testbed.switch.packets import Packet, answer
 from testbed.switch.profile import Profile
-from testbed.topology.plan import Family, IPAddress, Svi
+from testbed.topology.plan import FAMILIES, Family, IPAddress, Svi
 
 
 class ControlPlane:
@@ -74,6 +74,13 @@ class ControlPlane:
         """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         self.fdb.change(now, vlan, mac, port, lost)
         self._neighbours.follow_fdb(vlan, mac)
+        return self._core.done()
+
+    def on_carrier_lost(self, now: int, vlan: int) -> list[Effect]:
+        """Handle an SVI that has lost its carrier: the profile says whether its entries go."""
+        if self.profile.svi_carrier == "purge":
+            for family in FAMILIES:
+                self._neighbours.clear(family, vlan, None, "no-carrier")
         return self._core.done()
 
     def on_timer(self, now: int) -> list[Effect]:

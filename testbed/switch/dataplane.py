@@ -14,7 +14,7 @@ from typing import Literal
 from testbed.kernel import ipv6
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.links import RTM_DELLINK, RTM_NEWLINK, USER_HZ
+from testbed.kernel.links import RTM_DELLINK, RTM_NEWLINK, USER_HZ, link_state
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import frames, nd
@@ -26,9 +26,10 @@ from testbed.topology.plan import Interface, IPAddress, IPNetwork, Node, Svi
 
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
-_FORWARDING = (RTM_NEWLINK, RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
-"""Changes of forwarding, and the groups that report them."""
-_FORWARDING_GROUPS = (rt.LINK, rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
+_LINKS = (RTM_NEWLINK, RTM_DELLINK)
+_FORWARDING = (*_LINKS, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
+"""Changes of forwarding, and the groups that report them beside links."""
+_FORWARDING_GROUPS = (rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
 _DISCOVERY = [
     (ps.LOAD_BYTE, 0, 0, nd.NEXT_HEADER_AT),
     (ps.JUMP_IF_EQUAL, 0, 4, nd.ICMPV6),
@@ -62,6 +63,13 @@ class FdbChange:
 
 
 @dataclass(frozen=True, slots=True)
+class CarrierLost:
+    """An SVI has lost its carrier: no port of the bridge has one."""
+
+    vlan: int
+
+
+@dataclass(frozen=True, slots=True)
 class RouteChange:
     """The ports of BGP's route to a subnet; none if the route is lost."""
 
@@ -77,7 +85,7 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | RouteChange | Lost
+Change = Miss | FdbChange | CarrierLost | RouteChange | Lost
 
 
 class DataPlane:
@@ -87,11 +95,14 @@ class DataPlane:
         self.node = node
         self._bridge = bridge
         self._ports: dict[int, str] = {}
+        """Ports of the bridge: those of the plan, and others that have come to be known."""
         self._routed: dict[int, str] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
         """BGP's routes, as the kernel has them."""
         self._svis: dict[int, int] = {}
         """VLANs by SVI index."""
+        self._carriers: set[int] = set()
+        """VLANs whose SVI has a carrier."""
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
         self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
         self._static: set[tuple[int, str]] = set()
@@ -99,7 +110,7 @@ class DataPlane:
         self._mac_age = 0.0
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
-        groups = (rt.NEIGH, *(_FORWARDING_GROUPS if node.bgp else ()))
+        groups = (rt.LINK, rt.NEIGH, *(_FORWARDING_GROUPS if node.bgp else ()))
         self._monitor.listen(groups, buffer=_BUFFER)
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
@@ -141,9 +152,8 @@ class DataPlane:
         messages about them were dropped, differences are read from the tables."""
         forwarding = False
         for kind, body in self._monitor.news():
-            if kind in _FORWARDING:
-                forwarding = True
-            elif change := self._change(kind, body):
+            forwarding |= kind in _FORWARDING and self.node.bgp is not None
+            if change := self._change(kind, body):
                 yield change
         if lost := self._monitor.lost():
             yield Lost("messages about its tables", lost)
@@ -187,22 +197,45 @@ class DataPlane:
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | None:
+    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | CarrierLost | None:
+        if kind in _LINKS:
+            return self._link(kind, body)
         if kind == rt.RTM_GETNEIGH:
             index, ip = rt.miss(body)
             return Miss(self._svis[index], ip) if index in self._svis else None
-        entry = rt.fdb_entry(body)
-        if entry is None or entry.index not in self._ports or entry.state & rt.NUD_PERMANENT:
+        entry = rt.fdb_entry(body) if kind in (rt.RTM_NEWNEIGH, rt.RTM_DELNEIGH) else None
+        if entry is None or entry.bridge != self._bridge or entry.state & rt.NUD_PERMANENT:
             return None
         if kind == rt.RTM_NEWNEIGH and entry.state & rt.NUD_NOARP:
             self._static.add((entry.vlan, entry.mac))
         else:
             self._static.discard((entry.vlan, entry.mac))
         if kind == rt.RTM_NEWNEIGH:
-            return FdbChange(entry.vlan, entry.mac, self._ports[entry.index])
+            return FdbChange(entry.vlan, entry.mac, self._port_name(entry.index))
         # The bridge reports not why it forgot a MAC, but how long the MAC was idle, in whole ticks.
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
+
+    def _link(self, kind: int, body: bytes) -> CarrierLost | None:
+        found = link_state(body)
+        if found is None:
+            return None
+        index, link = found
+        if kind == RTM_DELLINK or link.master != self._bridge:
+            self._ports.pop(index, None)
+        else:
+            self._ports[index] = link.name
+        vlan = self._svis.get(index)
+        if vlan is not None:
+            self._macs[vlan] = link.name, link.mac
+        if vlan is None or link.carrier == (vlan in self._carriers):
+            return None
+        self._carriers ^= {vlan}
+        return None if link.carrier else CarrierLost(vlan)
+
+    def _port_name(self, index: int) -> str:
+        """Return a port's name; its number if it is gone before its name was known."""
+        return self._ports.get(index, f"port {index}")
 
     def _route_changes(self) -> Iterator[RouteChange]:
         """Yield differences from BGP's last routes. The kernel removes next hops of a link that goes down from all
@@ -234,12 +267,14 @@ class DataPlane:
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         """Delete the bridge's learned entry for a MAC; a static entry stays."""
-        if (vlan, mac) not in self._static:
-            self._netlink.delete_fdb(self._port(port), vlan, mac)
+        index = self._port(port)
+        if index is not None and (vlan, mac) not in self._static:
+            self._netlink.delete_fdb(index, vlan, mac)
 
     def set_port(self, port: str, up: bool) -> None:
         """Set a port up or down. The bridge forgets the MACs of a port that goes down."""
-        self._netlink.set_link(self._port(port), up=up)
+        if (index := self._port(port)) is not None:
+            self._netlink.set_link(index, up=up)
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """Add or delete the blackhole for packets to `ip` that the DSCP rules send to its table."""
@@ -264,8 +299,9 @@ class DataPlane:
     def _index(self, vlan: int) -> int:
         return next(index for index, of in self._svis.items() if of == vlan)
 
-    def _port(self, name: str) -> int:
-        return next(index for index, port in self._ports.items() if port == name)
+    def _port(self, name: str) -> int | None:
+        """Return the index of a port; None if it is none any more."""
+        return next((index for index, port in self._ports.items() if port == name), None)
 
 
 def _groups(svi: Svi) -> frozenset[IPv6Address]:

@@ -58,11 +58,11 @@ class Neighbours:
         self.request(key, entry.mac, entry)
         self._deadlines.arm(key)
 
-    def clear(self, family: Family, vlan: int | None, ip: IPAddress | None) -> None:
+    def clear(self, family: Family, vlan: int | None, ip: IPAddress | None, reason: str | None = None) -> None:
         for key in self.table.addresses(family):
             if vlan in (None, key[0]) and ip in (None, key[1]):
                 entry = self._forget(key)
-                self._core.emit_of(key, events.CLEARED(mac=entry.mac if entry else None))
+                self._core.emit_of(key, events.CLEARED(mac=entry.mac if entry else None, reason=reason))
 
     def follow_fdb(self, vlan: int, mac: str) -> None:
         """Follow a MAC that the FDB learned or lost."""

@@ -14,6 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from testbed.errors import InputError, did_you_mean
+from testbed.protocol import SwitchValue
 
 LONGEST_S, MOST = 1e7, 10_000_000
 """Bounds of any value: four months, and more entries than a switch has."""
@@ -28,7 +29,9 @@ PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "pack
 Bytes = Annotated[int, Field(ge=0, le=1 << 30, json_schema_extra={"unit": "bytes"})]
 Percent = Annotated[float, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
 Alpha = Annotated[float, Field(ge=1 / 128, le=128)]
-Source = Literal["D", "M", "S"]
+Source = Literal["D", "M", "S", "U"]
+QUALITY = {"D": "documented", "M": "from memory", "S": "chosen", "U": "set here", "": "default"}
+"""Where a value is from, by its source; `set here`: in the topology file, by the scenario or a setting."""
 
 DEFAULT = "linux-default"
 """The default profile of a switch."""
@@ -43,7 +46,8 @@ class Profile(BaseModel):
     What holds for ARP holds for IPv6 too: a solicitation is a request, a solicited advertisement a reply and an
     unsolicited one a gratuitous ARP.
 
-    `source` is where each value of profiles.yml comes from; a value not named there is this class's default.
+    `source` is where each value of profiles.yml comes from, U for one that was replaced; a value not named there is
+    this class's default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -87,6 +91,10 @@ class Profile(BaseModel):
     subnet."""
     announce: bool = False
     """True if the switch sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
+
+    svi_carrier: Literal["keep", "purge"] = "keep"
+    """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
+    ndisc_evict_nocarrier)."""
 
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""
@@ -180,7 +188,20 @@ class Profile(BaseModel):
     def replace(self, **values: object) -> Profile:
         """Return a copy with some values changed, validated as a whole; InputError names the wrong value."""
         check_names(values)
-        return _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
+        found = _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
+        changed = [name for name in values if getattr(found, name) != getattr(self, name)]
+        return found.model_copy(update={"source": {**self.source, **dict.fromkeys(changed, "U")}})
+
+    def settings(self, *, lossless: bool) -> dict[str, SwitchValue]:
+        """Return the values that are not this class's defaults, by name, each as `value`, `unit` and `quality`. Those
+        of lossless classes are left out for a switch without any."""
+        units = _units()
+        shown = set(self.source) if lossless else {*self.source} - set(LOSSLESS)
+        values = self.model_dump(mode="json", include=shown)
+        return {
+            name: {"value": value, "unit": units[name], "quality": QUALITY[self.source[name]]}
+            for name, value in values.items()
+        }
 
 
 class _Names:
@@ -192,6 +213,11 @@ class _Names:
 
 ProfileName = Annotated[str, _Names()]
 """A scenario parameter that is a profile's name. `profile` checks it."""
+
+
+_QUEUES = "buffer", "ecn_", "lossy_", "pfc_"
+LOSSLESS = tuple(name for name in Profile.model_fields if name.startswith(_QUEUES))
+"""Names of the values of queues, buffers and priority flow control."""
 
 
 def check_names(values: Iterable[str]) -> None:
@@ -231,7 +257,7 @@ def descriptions() -> list[dict[str, Any]]:
     """Return `name`, `about` and `values` of each profile; each value has `value`, `unit`, `source` (empty: a default)
     and `text`."""
     properties = Profile.model_json_schema()["properties"]
-    units = {name: _unit(properties[name]) for name in settable()}
+    units = _units()
     texts = {name: properties[name].get("description", "") for name in settable()}
     found = []
     for name, each in load_profiles().items():
@@ -243,9 +269,12 @@ def descriptions() -> list[dict[str, Any]]:
     return found
 
 
-def _unit(schema: Mapping[str, Any]) -> str:
-    """Return a value's unit; for an optional value it is in one of the alternatives."""
-    return str(next((one["unit"] for one in (schema, *schema.get("anyOf", ())) if "unit" in one), ""))
+@cache
+def _units() -> dict[str, str]:
+    """Return the units of all values; of an optional value it is in one of the alternatives."""
+    properties = Profile.model_json_schema()["properties"]
+    alternatives = {name: (properties[name], *properties[name].get("anyOf", ())) for name in settable()}
+    return {name: next((one["unit"] for one in found if "unit" in one), "") for name, found in alternatives.items()}
 
 
 def values_schema() -> dict[str, Any]:
@@ -264,6 +293,11 @@ def load_profiles() -> Mapping[str, Profile]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, if installed, is ten times faster
     data: dict[str, dict[str, Any]] = yaml.load(_DATA.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
     return {name: _validated(_with_base(name, data), where=f"{_DATA.name}: {name}") for name in data}
+
+
+def configured(name: str, values: Iterable[tuple[str, Any]]) -> Profile:
+    """Return the profile of a switch by what its topology file says: a name, which may be empty, and values."""
+    return profile(name or DEFAULT).replace(**dict(values))
 
 
 def profile(name: str) -> Profile:

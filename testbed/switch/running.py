@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.protocol import events
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
-from testbed.switch.dataplane import DataPlane, FdbChange, Lost, Miss, RouteChange
+from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Lost, Miss, RouteChange
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
@@ -156,6 +156,8 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost):
                     self._act(self._control.on_fdb, vlan, mac, port, lost)
+                case CarrierLost(vlan):
+                    self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):
                     name = self._data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
@@ -176,10 +178,10 @@ class _Switch:
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
 
-    def clear_fdb(self, vlan: int | None, mac: str | None) -> None:
-        for (at_vlan, learned), port in self._control.fdb.ports.items():
-            if vlan in (None, at_vlan) and mac in (None, learned):
-                self._data.delete_fdb(at_vlan, learned, port)
+    def clear_fdb(self, vlan: int | None, mac: str | None, port: str | None) -> None:
+        for (at_vlan, learned), at_port in self._control.fdb.ports.items():
+            if vlan in (None, at_vlan) and mac in (None, learned) and port in (None, at_port):
+                self._data.delete_fdb(at_vlan, learned, at_port)
         self.catch_up()
 
     def set(self, values: dict[str, object]) -> None:

@@ -4,6 +4,12 @@ from testbed.topology.addressing import POOL as POOL
 from testbed.topology.addressing import link_local as link_local
 from testbed.topology.addressing import pod_mac as pod_mac
 from testbed.topology.definition import RouteDefinition as RouteDefinition
+from testbed.topology.given_addresses import AnAddress as AnAddress
+from testbed.topology.given_addresses import ANetwork as ANetwork
+from testbed.topology.given_addresses import AnInterface as AnInterface
+from testbed.topology.given_addresses import address_of as address_of
+from testbed.topology.given_addresses import interface_of as interface_of
+from testbed.topology.given_addresses import network_of as network_of
 from testbed.topology.models import Elements as Elements
 from testbed.topology.models import EndpointDefinition as EndpointDefinition
 from testbed.topology.models import LinkDefinition as LinkDefinition

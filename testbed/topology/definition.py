@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Wi
 
 from testbed.documents.text import describe
 from testbed.topology.plan import IPAddress, IPNetwork
-from testbed.topology.values import ADDRESS, of_interface, parse_ip, string_schema
+from testbed.topology.values import ADDRESS, Sysctls, of_interface, parse_ip, string_schema
 
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
 DEFAULT_ROUTE6 = IPv6Network("::/0")
@@ -87,4 +87,9 @@ class RoutedKeys(Definition):
     """
     Host, switch: its static routes. A host without this key has a default route via the SVI of its first interface's
     VLAN; with the key it has exactly what is listed (`[]`: none).
+    """
+    sysctls: Sysctls | None = None
+    """
+    Host, linux, switch: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before a host's
+    interfaces come up, and before a switch forwards. Merged by name over the levels of the file.
     """

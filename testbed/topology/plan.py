@@ -204,7 +204,7 @@ class Node:
     env: tuple[tuple[str, str], ...] = ()
     """Hosts: environment variables of programs."""
     sysctls: tuple[tuple[str, str], ...] = ()
-    """Hosts: paths below /proc/sys with their values, to be set before the interfaces come up."""
+    """Hosts, switches: paths below /proc/sys with their values, to be set before the interfaces come up."""
     ipv6: bool = False
     """Hosts: true if IPv6 is on at every interface, as in a container; else it is on with a planned address."""
     bgp: Bgp | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from testbed.documents.text import describe
+from testbed.documents.text import describe, quoted
 from testbed.topology.plan import Family, IPAddress, IPInterface
 
 DEFAULT_MTU = 1500
@@ -21,6 +21,7 @@ MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
 RDMA = rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_RDMA_NAME - 1}}}"
 _NUMBER = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
 _MAC = r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"
 _VLAN = r"([1-9]|[1-9][0-9]{1,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-4])"
 _IPV4 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
@@ -194,3 +195,31 @@ Address4 = Annotated[
 Address6 = Annotated[
     IPv6Interface, _of_family(6), PlainSerializer(str), _matching(f"{_IPV6}/[0-9]{{1,3}}", "2001:db8:10::1/64")
 ]
+
+
+def mapping_schema(pattern: str, *types: str) -> WithJsonSchema:
+    """Return the JSON Schema of a mapping whose keys match the pattern."""
+    values = {pattern: {"type": list(types)}}
+    return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
+
+
+def parse_sysctls(value: Any) -> Any:
+    """Return sysctls of a network namespace such as ``net.ipv4.ip_forward`` as paths below /proc/sys."""
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        name, shown = str(key), quoted(key)
+        if not re.fullmatch(_SYSCTL, name):
+            raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
+        # As in sysctl(8): in a name with slashes dots are literal, those of a VLAN's interface.
+        path = name if "/" in name else name.replace(".", "/")
+        if not path.startswith("net/"):
+            raise ValueError(f"sysctl {shown} belongs to the machine, not to a node; a node has only sysctls of net")
+        if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
+            raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
+        found[path] = str(item)
+    return found
+
+
+Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), mapping_schema(r"^net[./]", "string", "integer")]

@@ -13,7 +13,7 @@ from testbed.errors import DeadlineError, InputError
 from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface
 from testbed.protocol.events import QP
-from testbed.topology import Family
+from testbed.topology import Family, IPAddress
 from testbed.workload import ibverbs
 from testbed.workload.attributes import STATUSES, Attributes, Completion
 from testbed.workload.queue_pair import DEPTH, QueuePair, reported
@@ -163,9 +163,12 @@ class Endpoint(QueuePair):
         return self.wait(self.post_compare_swap(compare, swap, offset=offset, remote_offset=remote_offset), within)
 
 
-def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16) -> Endpoint:
+def open_endpoint(
+    interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16, ip: IPAddress | None = None
+) -> Endpoint:
     """Open an endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC.
-    `family` chooses the GID: that of the IPv4 or of the IPv6 address. `memory` in bytes."""
+    `family` chooses the GID: that of the first IPv4 or IPv6 address; `ip` is another of its addresses. `memory` in
+    bytes."""
     host = interface.node
 
     def changed(state: str, text: str, device: str, qpn: int, peer: str) -> None:
@@ -174,7 +177,7 @@ def open_endpoint(interface: HostInterface, family: Family = 4, *, memory: int =
     endpoint = Endpoint(
         interface.device,
         host.namespace,
-        interface.address(family).ip,
+        ip or interface.address(family).ip,
         memory=memory,
         nic=interface.nic,
         ready=host.context.scheduler.ready,
@@ -193,9 +196,11 @@ def connected(
     *,
     family: Family = 4,
     memory: int = 1 << 16,
+    to: IPAddress | None = None,
 ) -> Iterator[tuple[Endpoint, Endpoint]]:
-    """Open an endpoint on each of two interfaces and connect them for the block. ConnectError if that fails."""
-    with open_endpoint(near, family, memory=memory) as here, open_endpoint(far, family, memory=memory) as there:
+    """Open an endpoint on each of two interfaces and connect them for the block; `to` is the address of the second one
+    if it has several. ConnectError if that fails."""
+    with open_endpoint(near, family, memory=memory) as here, open_endpoint(far, family, memory=memory, ip=to) as there:
         connect_pair(here, there, attributes)
         yield here, there
 

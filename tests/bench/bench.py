@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ COMMAND = (sys.executable, "-m", "testbed")
 PACKAGE, SCENARIOS = HERE.parents[1] / "testbed", HERE.parents[1] / "scenarios"
 RESTORES, EDITS = 5, 4
 VIRTUAL = Flavour("virtual")
+SEEDS = range(1, 6)
 
 
 def say(text: str) -> None:
@@ -71,23 +72,52 @@ def command(*arguments: str) -> str:
     return done.stdout
 
 
-def inner_loop() -> dict[str, float]:
-    """What a run right after an edit of the code costs beside one that finds its snapshot; medians of pairs."""
-    edited, warm = [], []
+@contextlib.contextmanager
+def a_copy() -> Iterator[tuple[Path, Callable[..., Any]]]:
+    """A copy of the package, and a function that runs `garp` of ip-reuse with it and returns its record."""
     with tempfile.TemporaryDirectory(prefix="testbed-") as directory:
         package = Path(directory, "testbed")
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SCENARIOS / "ip-reuse", Path(directory, "scenarios", "ip-reuse"))
         shutil.copy(LOCK, directory)
-        run = [*COMMAND, "run", str(SCENARIOS / "ip-reuse"), "--variant", "garp", "--out", directory]
+
+        def run(*words: str) -> Any:
+            garp = [*COMMAND, "run", "ip-reuse", "--variant", "garp", "--json", "--out", directory, *words]
+            done = subprocess.run(garp, env={**os.environ, "PYTHONPATH": directory}, capture_output=True, check=True)
+            return json.loads(done.stdout)["variants"][0]
+
+        yield package, run
+
+
+def inner_loop() -> dict[str, float]:
+    """What a run right after an edit of the code costs beside one that finds its snapshot; medians of pairs."""
+    edited, warm = [], []
+    with a_copy() as (package, run):
         for number in range(EDITS):
             with (package / "switch" / "profile.py").open("a") as file:
                 file.write(f"# {time.time_ns()} {number}\n")
             for seconds in edited, warm:
                 started = time.monotonic()
-                subprocess.run(run, env={**os.environ, "PYTHONPATH": directory}, capture_output=True, check=True)
+                run()
                 seconds.append(time.monotonic() - started)
     edit_s, warm_s = statistics.median(edited), statistics.median(warm)
     return {"edit_s": round(edit_s, 2), "warm_s": round(warm_s, 2), "edit_over_warm": ratio(edit_s, warm_s)}
+
+
+def view_of_the_kernel(fabrics: list[dict[str, float]]) -> dict[str, float]:
+    """What following the kernel costs of the virtual time of ip-reuse, and of bringing the largest fabric up."""
+    with a_copy() as (package, run):
+        followed = [run("--seed", str(seed))["virtual_s"] for seed in SEEDS]
+        shutil.copy(HERE / "without_view.py", package / "lab")
+        with (package / "lab" / "kernel_view.py").open("a") as file:
+            file.write("\nfrom testbed.lab.without_view import follow_nothing\nfollow_nothing(KernelView)\n")
+        without = [run("--seed", str(seed))["virtual_s"] for seed in SEEDS]
+    found, plain = fabrics[-2]["up_s"], fabrics[-1]["up_s"]
+    return {
+        "ip_reuse_ratio": round(statistics.median(followed) / statistics.median(without), 4),
+        "hosts": fabrics[-1]["hosts"],
+        "up_ratio": round(found / plain, 4),
+    }
 
 
 def variants() -> list[dict[str, Any]]:
@@ -158,6 +188,8 @@ def main() -> None:
     started = time.monotonic()
     fabrics = measured("fabric.py", "virtual")
     fabrics_s = time.monotonic() - started
+    say("the view of the kernel")
+    view = view_of_the_kernel(fabrics)
     say("lossless links on both clocks")
     with_classes = lossless()
     result = {
@@ -169,6 +201,7 @@ def main() -> None:
         "ip_reuse": told,
         "bring_up": beside_mininet,
         "fabrics": {"wall_s": round(fabrics_s, 2), "virtual": fabrics},
+        "view_of_the_kernel": view,
         "lossless": with_classes,
     }
     RUNS.mkdir(exist_ok=True)

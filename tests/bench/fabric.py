@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from without_view import follow_nothing
 
 from testbed import Lab
+from testbed.lab.kernel_view import KernelView
 from testbed.topology.fabrics import leaf_spine
 from testbed.workload.verbs import connect_pair, open_endpoint
 
@@ -30,8 +32,11 @@ def figures():
     Path("/run/testbed/out/figures.json").write_text(json.dumps(found))
 
 
-@pytest.mark.parametrize("leaves", LEAVES)
-def test_fabric_with_rxe(leaves, tmp_path, log, figures):
+@pytest.mark.parametrize(("leaves", "followed"), [*((leaves, True) for leaves in LEAVES), (LEAVES[-1], False)])
+def test_fabric_with_rxe(leaves, followed, tmp_path, log, figures, monkeypatch):
+    """The last one without the view of the kernel."""
+    if not followed:
+        follow_nothing(KernelView, monkeypatch.setattr)
     hosts = leaves * HOSTS_A_LEAF
     topology = leaf_spine(leaves=leaves, spines=SPINES, hosts=HOSTS_A_LEAF).topology()
     before, started = memory_mb(), time.monotonic()

@@ -102,9 +102,9 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="testbed-"))
     try:
         steps = list(walk(directory))
-        names = "testbed pod add host2", "testbed exec host3", "testbed tables leaf1", "testbed announce"
-        moved = next(n for n, step in enumerate(steps) if step.command.startswith(names[0]))
-        shown = [step for step in steps[moved + 1 : moved + 5] if step.command.startswith(names[1:])]
+        names = "testbed rdma write", "testbed tables leaf1", "testbed announce"
+        moved = next(n for n, step in enumerate(steps) if step.command.startswith("testbed pod add host2"))
+        shown = [step for step in steps[moved + 1 : moved + 6] if step.command.startswith(names)]
         draw(shown, PICTURES / "stale.svg")
         photograph(directory / "runs" / "leaf-spine" / "latest" / "report.html", PICTURES / "report.png")
     finally:

@@ -197,6 +197,22 @@ def test_sysctls_are_set_before_interfaces_come_up_and_the_container_host_is_a_n
     assert lab.host("host_machine").ping("198.51.100.254", within=1)
 
 
+@pytest.mark.topology("""
+name: switch
+topology:
+  nodes:
+    leaf:
+      kind: switch
+      vlans: {10: 10.0.10.1/24}
+      sysctls: {net.ipv4.ip_forward: 0, net/ipv4/conf/vlan10/rp_filter: 2}
+    a: {kind: host}
+  links: [{endpoints: ["leaf:e1", "a:eth1"], vlan: 10}]
+""")
+def test_sysctls_of_a_switch_win_over_what_makes_it_one(lab):
+    leaf = lab["leaf"]
+    assert (leaf.read_sysctl("net/ipv4/ip_forward"), leaf.read_sysctl("net/ipv4/conf/vlan10/rp_filter")) == ("0", "2")
+
+
 @pytest.mark.parametrize(
     ("sysctl", "message"),
     [

@@ -62,7 +62,7 @@ def test_a_directory_that_was_made_while_inotify_had_no_room_is_watched(tmp_path
     most = sysctl.read("fs/inotify/max_queued_events")
     sysctl.write("fs/inotify/max_queued_events", 4)
     try:
-        with Changes([], tmp_path, []) as changes:
+        with Changes([], tmp_path) as changes:
             for number in range(8):  # equal events that follow each other are one
                 files[number % 2].write_text("x")
             (tmp_path / "job").mkdir()

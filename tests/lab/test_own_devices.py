@@ -155,7 +155,30 @@ def test_what_a_program_mounts_stays_and_pins_no_namespace(pair):
     a.run("ip", "netns", "exec", "inner", "true")
     long_lived = a.spawn("sleep", "100")
     a.run("ip", "netns", "del", "inner")
-    assert "inner" not in Path(f"/proc/{long_lived.pid}/mountinfo").read_text()
+    mounted = Path(f"/proc/{long_lived.pid}/mountinfo").read_text()
+    assert "inner" not in mounted
+    pod = pair.pods.create(a, "p1", [network("p1")])
+    pod.run("true")
+    other = pair.host("b").spawn("sleep", "100")
+    pod.delete()
+    assert pod.namespace not in Path(f"/proc/{other.pid}/mountinfo").read_text()
+
+
+def test_nodes_do_not_share_run(pair):
+    """Pid files, sockets and names of network namespaces are a node's own; the lab's files are there."""
+    a, b = pair.host("a"), pair.host("b")
+    for node in a, b:
+        node.run("sh", "-c", f"echo {node.name} > /run/daemon.pid; mkdir /var/run/daemon /run/lock/daemon")
+        node.run("ip", "netns", "add", "inner")
+        node.run("ip", "-n", "inner", "link", "set", "lo", "alias", node.name)
+    for node in a, b:
+        assert node.run("cat", "/run/daemon.pid").stdout == f"{node.name}\n"
+        assert f"alias {node.name}" in node.run("ip", "-n", "inner", "link").stdout
+        assert node.run("ip", "netns", "list").stdout.split() == ["inner"]
+        node.run("test", "-d", "/run/testbed")
+    pod = pair.pods.create(a, "p1", [network("p1")])
+    assert "daemon.pid" not in pod.run("ls", "/run").stdout
+    assert not Path("/run/daemon.pid").exists()
 
 
 def test_a_lab_leaves_no_mount(tmp_path, log):

@@ -1,5 +1,7 @@
 """Programs that people bring to a network: each does its work between two nodes."""
 
+import time
+
 import pytest
 
 pytestmark = pytest.mark.topology("""
@@ -59,3 +61,44 @@ def test_a_tap_device_can_be_made(lab):
 
     assert "tap0: <" in lab["a"].run("ip", "link").stdout
     assert lab["a"].run("test", "-c", "/dev/net/tun").returncode == 0
+
+
+def ends(log):
+    return [(event["node"], event["data"]["status"]) for event in log.find("program.ended")]
+
+
+def test_a_program_that_ends_is_an_event_at_its_time_and_one_that_is_stopped_is_none(lab, log):
+    before = len(ends(log))
+    begin = log.now
+    one, two = lab["a"].spawn("sh", "-c", "sleep 0.5; exit 3"), lab["b"].spawn("sleep", "100")
+    killed = lab["b"].spawn("sh", "-c", "kill -TERM $$")
+    lab.scheduler.sleep(1)
+    assert ends(log)[before:] == [("b", -15), ("a", 3)]
+    last = log.find("program.ended")[-1]
+    assert 0.5e9 <= last["t"] - begin < 0.6e9
+    assert last["data"]["log"] == one.log.name
+    assert last["text"] == "sh -c 'sleep 0.5; exit 3' ended with status 3"
+    two.stop()
+    lab.scheduler.sleep(0.1)
+    assert len(ends(log)) == before + 2
+    assert killed.status == -15
+
+
+def test_a_program_that_ended_and_at_which_nobody_looked_is_named(lab):
+    known = len(lab.scheduler.programs.unseen())
+    crash, server = (lab["a"].spawn("sh", "-c", f"exit {status}") for status in (1, 0))
+    assert crash.wait(5) == 1
+    lab.scheduler.sleep(0.5)
+    (said,) = lab.scheduler.programs.unseen()[known:]
+    assert said == f"a: sh -c 'exit 0' ended with status 0, and the scenario did not look: {server.log.name}"
+    server.stop()
+    assert len(lab.scheduler.programs.unseen()) == known + 1
+    assert server.status == 0
+    assert len(lab.scheduler.programs.unseen()) == known
+
+
+def test_a_wait_wakes_when_a_program_ends(lab):
+    program = lab["a"].spawn("sleep", "7.25")
+    begin = time.monotonic()
+    assert lab.scheduler.wait(lambda: not program.running, 60, pause=60)
+    assert 7.2 < time.monotonic() - begin < 7.5

@@ -1,6 +1,7 @@
 """Whatever a user's scenario does, the run ends with one clear message and the right status."""
 
 import json
+import shutil
 
 import pytest
 
@@ -44,6 +45,23 @@ def test_a_scenario_that_goes_wrong_is_unexpected_says_why_and_hides_no_good_one
     assert failures.pop("fine") == ""
     assert {name: text for name, text in failures.items() if SAID[name] not in text} == {}
     assert failures.keys() == SAID.keys()
+
+
+def test_no_code_of_a_scenario_runs_on_the_host(testbed, short, tmp_path):
+    """Neither to describe it nor to run it, nor to run a directory again that somebody else sent; nor a file for mn."""
+    mine, mark = tmp_path / "mine", tmp_path / "was-here"
+    shutil.copytree(short.parent, mine)
+    code = f"import pathlib\nif pathlib.Path({str(tmp_path)!r}).exists():\n    pathlib.Path({str(mark)!r}).touch()\n"
+    (mine / "scenario.py").write_text(code + (mine / "scenario.py").read_text())
+    assert testbed("describe", mine).status == 0
+    done = testbed("run", mine, "--variant", "announced", "--json")
+    assert done.status == 0, done.err
+    assert testbed("rerun", done.json["out"]).status == 0
+    topologies = "from mininet.topo import SingleSwitchTopo\ntopos = {'s': SingleSwitchTopo}\n"
+    (tmp_path / "custom.py").write_text(code + topologies)
+    converted = testbed("topology", "from-mininet", "custom.py")
+    assert converted.status == 0, converted.err
+    assert not mark.exists()
 
 
 @pytest.mark.slow

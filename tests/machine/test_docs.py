@@ -9,6 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from testbed.protocol import events
+from testbed.records.event_reader import read
+
 TOP = Path(__file__).parents[2]
 
 
@@ -137,9 +140,19 @@ def test_what_the_pages_say_that_a_command_prints_is_what_it_prints():
 @pytest.mark.slow
 def test_the_tutorial_of_labs_that_live_works_when_it_is_followed(tmp_path):
     steps = list(module("tutorial").walk(tmp_path))
-    assert [step.command for step in steps if step.status] == ["testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"]
+    silent, ping = "testbed rdma write --silent host3 p2", "testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"
+    assert [step.command for step in steps if step.status] == [silent, ping]
     shown = {step.command: step.shown for step in steps}
-    assert "SUCCESS" in shown["testbed rdma write host3 p1"]
+    assert "RETRY_EXC_ERR" in shown[silent]
+    for write in "testbed rdma write host3 p1", "testbed rdma write host3 p2":
+        assert "SUCCESS" in shown[write]
+    directory = tmp_path / "runs" / "leaf-spine" / "latest"
+    typed = [events.TYPED.of(event) for event in read(directory / "events.jsonl")]
+    back = [(f"testbed {one.command}", one.status, one.back) for one in typed if one]
+    assert [(status, "RETRY_EXC_ERR" in text) for command, status, text in back if command == silent] == [(1, True)]
+    assert [status for command, status, _ in back if command == ping] == [1, 0]
+    assert "2 packets transmitted, 0 received" in next(text for command, _, text in back if command == ping)
+    assert (directory / "report.html").is_file()
     assert "2 received" in shown["testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"]
     assert "ages out" in shown["testbed events | grep 10.1.1.100"]
     assert "report.html" in shown["testbed down"]

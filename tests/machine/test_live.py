@@ -187,6 +187,28 @@ def test_a_keeper_that_stands_still_is_killed_by_force(own):
     assert nothing_left(own)
 
 
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["asked", "forced"])
+def test_a_lab_without_its_socket_is_taken_down(own, force):
+    own.up("mine")
+    (own.labs / "mine" / "socket").unlink()
+    late = own("exec", "h1", "--", "true")
+    assert (late.status, "its socket was removed" in late.error) == (1, True)
+    assert "testbed down mine" in late.error
+    done = own("down", *force, "mine")
+    assert (done.status, done.err) == (0, "")
+    assert nothing_left(own)
+    assert bool(list((own.directory / "runs" / "mine").glob("2*/result.json"))) is not bool(force)
+
+
+def test_a_lab_whose_directory_is_removed_ends(own):
+    own.up("mine")
+    shutil.rmtree(own.labs / "mine")
+    assert wait_for(lambda: not own.processes(), 60)
+    assert list((own.directory / "runs" / "mine").glob("2*/result.json"))
+    own.up("mine")
+    assert own("down", "mine").status == 0
+
+
 def test_what_makes_no_sense_on_the_socket_harms_nobody(live, real):
     """Not to the keeper, and not to the machine behind it."""
     path = live.labs / real / "socket"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from testbed import executor
-from testbed.machine import local
+from testbed.machine import local, questions
 
 SLOW_HOST = (HealthCheck.too_slow,)  # wall time says nothing of the code
 for profile, examples in ("unit", 60), ("deep", 600):  # `make fuzz` takes the other one, by its option
@@ -20,6 +20,18 @@ for profile, examples in ("unit", 60), ("deep", 600):  # `make fuzz` takes the o
         profile, derandomize=True, database=None, deadline=None, max_examples=examples, suppress_health_check=SLOW_HOST
     )
 settings.load_profile("unit")
+
+
+class Here:
+    """In the place of the ContextVar: unit tests have no micro-VM, and code of their scenarios runs on this kernel."""
+
+    def get(self) -> bool:
+        return True
+
+    def set(self, _: bool) -> None: ...
+
+
+questions.ON_THIS_KERNEL = Here()  # type: ignore[assignment]
 
 
 class Fork:

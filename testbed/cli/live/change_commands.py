@@ -1,6 +1,7 @@
 """Commands that change a running lab: faults, links, profiles, pods, RDMA WRITEs, time."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -177,34 +178,85 @@ def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     return live_options.show(form, {"interface": interface, "ip": ip}, text, "testbed events --last 5")
 
 
+address = click.Group("address", help="Addresses of hosts and pods.")
+
+
+@address.command("add", help="Give an interface an address: `testbed address add h1:eth1 10.0.0.9/24`.")
+@live_options.lab_options
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completion_values.nics)
+@click.argument("given", metavar="ADDRESS/LENGTH")
+def add_address(name: str, form: str, interface: str, given: str) -> int:
+    return change_address(name, form, "add", interface, given, f"{interface} has {given}")
+
+
+@address.command("del", help="Take an address from an interface: `testbed address del h1:eth1 10.0.0.9`.")
+@live_options.lab_options
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completion_values.nics)
+@click.argument("given", metavar="ADDRESS")
+def del_address(name: str, form: str, interface: str, given: str) -> int:
+    return change_address(name, form, "del", interface, given, f"{interface} no longer has {given}")
+
+
+@address.command(
+    "move",
+    help="""Move an address to another interface, from the one of the lab that has it: `testbed address move 10.0.0.9
+    h2:eth1`. Nobody announces it: see `testbed announce`.""",
+)
+@live_options.lab_options
+@click.argument("given", metavar="ADDRESS")
+@click.argument("interface", metavar="NODE[:IF]", shell_complete=completion_values.nics)
+def move_address(name: str, form: str, given: str, interface: str) -> int:
+    return change_address(name, form, "move", interface, given, f"{given} has moved to {interface}")
+
+
+def change_address(
+    name: str, form: str, change: Literal["add", "del", "move"], interface: str, given: str, text: str
+) -> int:
+    from testbed.protocol.live import AddressChange
+
+    row = live_options.ask(name, AddressChange(change=change, end=interface, address=given))
+    return live_options.show(form, row, text, "testbed inspect")
+
+
 rdma = click.Group("rdma", help="RDMA in a lab.")
 
 
 @rdma.command(
     help="""Send one RDMA WRITE from A to B over a new connection and print its completion: the ping of RoCE. A and B
-    are hosts or pods, or their interfaces (h1:eth1). Exit status: 0 the WRITE succeeded, else 1."""
+    are hosts or pods, or their interfaces (h1:eth1); B may be an address, for the interface that has it now. Exit
+    status: 0 the WRITE succeeded, else 1."""
 )
 @click.option("--size", type=click.IntRange(1, 1 << 30), default=4096, show_default=True, help="Bytes.")
 @click.option("--ipv6", "-6", "six", is_flag=True, help="Over IPv6 addresses.")
 @click.option("--timeout", type=click.IntRange(0, 31), help="Timeout of the queue pair: 4.096 µs * 2^N. Default: 14.")
 @click.option("--retries", type=click.IntRange(0, 7), help="Retransmissions before the queue pair fails. Default: 3.")
+@click.option("--silent", is_flag=True, help="Neither host asks for its gateway by ARP or ND meanwhile.")
 @live_options.lab_options
 @click.argument("source", metavar="A", shell_complete=completion_values.nics)
 @click.argument("target", metavar="B", shell_complete=completion_values.nics)
 def write(
-    size: int, six: bool, timeout: int | None, retries: int | None, name: str, form: str, source: str, target: str
+    size: int,
+    six: bool,
+    timeout: int | None,
+    retries: int | None,
+    silent: bool,
+    name: str,
+    form: str,
+    source: str,
+    target: str,
 ) -> int:
     from testbed.cli.words import duration as duration_text
     from testbed.protocol.live import RdmaWrite
 
-    request = RdmaWrite(
-        source=source, target=target, size=size, family=6 if six else 4, timeout=timeout, retries=retries
-    )
+    family: Literal[4, 6] = 6 if six else 4
+    queue_pair = {"timeout": timeout, "retries": retries}
+    request = RdmaWrite(source=source, target=target, size=size, family=family, silent=silent, **queue_pair)
     found = live_options.ask(name, request)
     good = found["status"] == "SUCCESS"
     status = click.style(found["status"], fg="green" if good else "red")
     text = f"{source} -> {target}: {size} bytes {status} in {duration_text(found['elapsed_s'])}"
-    live_options.show(form, found, text if good else f"{text}\n  {found['text']}")
+    notes = [*([] if good else [found["text"]]), *found["learned"]]
+    live_options.show(form, found, "\n  ".join((text, *notes)))
     return 0 if good else 1
 
 

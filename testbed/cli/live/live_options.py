@@ -76,7 +76,8 @@ def lab_options(command: Command) -> Command:
 
 
 def connect(name: str) -> Connection:
-    return Connection(labs.living(name))
+    typed = click.get_current_context().find_root().obj
+    return Connection(labs.living(name), typed=typed or "")
 
 
 def ask(name: str, request: Request[R]) -> R:

@@ -62,7 +62,6 @@ class AfterDashes(click.Command):
 def exec_(
     context: click.Context, interactive: bool, terminal: bool, detach: bool, name: str, nodes: tuple[str, ...]
 ) -> int:
-    from testbed.protocol.live import Exec
 
     command: list[str] = context.meta.get(DASHES, [])
     if not nodes or not command:
@@ -153,7 +152,6 @@ def attach(name: str, node: str, command: list[str]) -> int:
 
 
 def attached(connection: Connection, node: str, command: list[str]) -> int:
-    from testbed.protocol.live import Exec
 
     streams = Streams(connection, put)
     request = Exec(node=node, command=command, terminal=this_terminal())
@@ -226,8 +224,6 @@ def capture(file: str, count: int | None, name: str, interface: str, filter_: tu
 if TYPE_CHECKING:
     from testbed.machine.live.connection import Connection
 
-SHOW = ("tcpdump", "-n", "-e", "-l", "--immediate-mode")
-
 
 def write(connection: Connection, end: str, filter_: str, file: str, count: int | None) -> int:
     """Write a pcap file, frame by frame."""
@@ -258,14 +254,10 @@ def write(connection: Connection, end: str, filter_: str, file: str, count: int 
 
 def show(connection: Connection, end: str, filter_: str, count: int | None) -> int:
     """Print a line a frame, as tcpdump does."""
-    node, _, interface = end.partition(":")
-    limit = ["-c", str(count)] if count else []
-    command = [*SHOW, *limit, "-i", interface, *filter_.split()]
-
-    return ended(connection, Exec(node=node, command=command), put)
+    return ended(connection, Capture(end=end, text=True, filter=filter_, count=count), put)
 
 
-def ended(connection: Connection, request: Capture | Exec, put: Callable[[str, bytes], None]) -> int:
+def ended(connection: Connection, request: Capture, put: Callable[[str, bytes], None]) -> int:
     """Return the response to a request that Ctrl-C stops; 0 when the reader of its output has gone."""
     streams = Streams(connection, put)
     with stoppable() as stop:

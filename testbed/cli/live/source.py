@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.cli import options
 from testbed.errors import InputError
 from testbed.machine import files, questions, runs, scenarios
 from testbed.machine.jobs import below
@@ -79,7 +80,7 @@ def topology_name(data: bytes, path: Path) -> str:
 
 def of_scenario(what: str, variant: str | None, settings: Mapping[str, str]) -> Found:
     source = scenarios.resolve(what)
-    [info] = asyncio.run(scenarios.describe([(source, settings)], [variant] if variant else []))
+    [info] = asyncio.run(options.described([(source, settings)], [variant] if variant else []))
     chosen = runs.choose(info, [variant] if variant else [])[0].variant
     found = source.files()
     asked = {"scenario": source.file.name, "variant": chosen["name"], "settings": chosen["settings"]}

@@ -25,7 +25,7 @@ from testbed.machine.live.stops import Stop, names
 from testbed.machine.moments import Moment
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import ScenarioInfo, VariantInfo
+from testbed.protocol import STEPS, ScenarioInfo, VariantInfo
 
 
 def run(
@@ -153,7 +153,8 @@ def continue_(to: str, discard: bool, name: str, form: str) -> int:
 @click.argument("step", default="")
 def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     result, label, directory = kept_run(directory)
-    kept = {int(path.stem): path for path in (directory / label / moments.DIRECTORY).glob(f"*{moments.SUFFIX}")}
+    files = (directory / label / STEPS).glob(f"*{moments.SUFFIX}")
+    kept = {int(path.stem): path for path in files if path.stem.isdecimal()}
     variant = next(one for one in result.variants if one.name == label)
     there = [moments.moment_of(kept[number]) for number in sorted(kept)]
     if not kept:
@@ -175,9 +176,7 @@ def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
 
 
 def described(source: Source) -> ScenarioInfo:
-    from testbed.machine import scenarios
-
-    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    [info] = asyncio.run(options.described([(source, {})]))
     return info
 
 
@@ -190,7 +189,7 @@ def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
         directory, label = directory.parent, directory.name
     result = record.load(directory)
     names_ = [variant.name for variant in result.variants]
-    with_steps = [one for one in names_ if (directory / one / moments.DIRECTORY).is_dir()]
+    with_steps = [one for one in names_ if (directory / one / STEPS).is_dir()]
     if label:
         return result, label, directory
     if len(with_steps) > 1:

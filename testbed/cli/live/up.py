@@ -157,8 +157,7 @@ def end(connection: Connection) -> Any:
     deadline = time.monotonic() + DOWN_S
     while not connection.done(number):
         if time.monotonic() > deadline:
-            name = connection.lab.name
-            raise TestbedError(f"lab {name} does not end", hint=f"To kill its machine: testbed down --force {name}")
+            raise _does_not_end(connection.lab)
         connection.receive(within=1)
     return connection.ended(number)
 
@@ -209,18 +208,24 @@ def page(lab: labs.Lab) -> Path | None:
 
 
 def take_down(lab: labs.Lab, force: bool) -> None:
-    if lab.alive():
+    if lab.alive() and not force and labs.reachable(lab):
         try:
             with Connection(lab) as connection:
-                if not force:
-                    end(connection)
-                    return
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(connection.keeper(), signal.SIGKILL)
-                labs.wait_dead(lab)
+                end(connection)
         except EndedError:
-            return
-    labs.remove(lab)
+            pass
+        return
+    if pid := labs.keeper(lab):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
+        if not labs.wait_dead(lab, DOWN_S):
+            raise _does_not_end(lab)
+    if force or not lab.alive():
+        labs.remove(lab)
+
+
+def _does_not_end(lab: labs.Lab) -> TestbedError:
+    return TestbedError(f"lab {lab.name} does not end", hint=f"To kill its machine: testbed down --force {lab.name}")
 
 
 @click.command(help="""List this user's labs: those that are up, and those that died.""")
@@ -230,7 +235,8 @@ def ps(form: str) -> int:
 
     found = labs.every()
     if form == "json":
-        live_options.print_json([{**lab.__dict__, "age_s": round(time.time() - lab.since, 3)} for lab in found])
+        now = time.time()
+        live_options.print_json([{**lab.__dict__, "age_s": max(0.0, round(now - lab.since, 3))} for lab in found])
     elif found:
         show_labs(found)
         live_options.then(*(f"testbed down {lab.name}" for lab in found if not lab.alive()))

@@ -50,7 +50,7 @@ def matrix(
     as_json: bool,
 ) -> int:
     source = scenarios.resolve(name)
-    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    [info] = asyncio.run(options.described([(source, {})]))
     info, planned = asyncio.run(plan(source, info, [on.seed], overs, [variant or info["compared"]], settings))
     [result], wall_s = run_shown([(source, info, as_one_run(info, planned))], on, jobs)
     variant, values = planned[0].variant["name"], [point.values for point in planned]

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from testbed.cli import options
 from testbed.errors import InputError
 from testbed.machine import runs, scenarios
 from testbed.machine.runs import VariantRun
@@ -39,7 +40,7 @@ async def plan_settings(
     named: Sequence[str],
 ) -> tuple[ScenarioInfo, list[Point]]:
     """Plan the runs of all settings, those of a seed after each other: what depends on values shows early."""
-    described = await scenarios.describe([(source, settings) for _, settings in asked], named)
+    described = await options.described([(source, settings) for _, settings in asked], named)
     found = [
         (variant_run.variant, each, {key: value for key, value in given.items() if counts(variant_run, key, value)})
         for (each, given), its in zip(asked, described, strict=True)

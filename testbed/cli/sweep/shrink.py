@@ -95,10 +95,10 @@ class Failing:
 async def of_scenario(name: str, named: str | None, settings: Mapping[str, str], seed: int) -> Failing:
     source = scenarios.resolve(name).taken()
     if named is None:
-        [info] = await scenarios.describe([(source, {})])
+        [info] = await options.described([(source, {})])
         variants = ", ".join(one.label for one in runs.choose(info, []))
         raise click.UsageError(f"name the variant that fails: --variant with one of {variants}")
-    info, checked = await scenarios.describe([(source, {}), (source, settings)], [named])
+    info, checked = await options.described([(source, {}), (source, settings)], [named])
     runs.choose(checked, [named])
     return Failing(Work(source, info), name, named, seed, [Setting(*item) for item in settings.items()], [])
 
@@ -117,7 +117,7 @@ async def of_directory(directory: Path, named: str | None) -> Failing:
         raise InputError("name one variant with an unexpected outcome", where=str(directory), hint=f"It has: {names}.")
     [one] = chosen
     source = record.source_of(then, directory)
-    [info] = await scenarios.describe([(source, {})])
+    [info] = await options.described([(source, {})])
     [variant_run] = runs.choose(info, [one.variant])
     own = variant_run.variant["settings"]
     given = [Setting(*item) for item in one.settings.items() if item not in own.items()]

@@ -75,7 +75,7 @@ def sweep(
     if engine != "local":
         require_dask(jobs)
     source = scenarios.resolve(name).taken()
-    [info] = asyncio.run(scenarios.describe([(source, {})]))
+    [info] = asyncio.run(options.described([(source, {})]))
     info, planned = asyncio.run(plan(source, info, points.seeds(seeds), overs, variants, settings))
     if engine != "local" and info["images"]:
         hint = "Run the sweep on this machine: leave out --engine."

@@ -32,6 +32,10 @@ class Offer:
     """The interfaces of VFs, and the NIC of each. Empty: the units are all alike."""
     shared: Sequence[str] = ()
     """The interfaces whose RDMA device is shared."""
+    rdma: bool = False
+    """True if the RDMA devices of its VFs come with them (`isRdma`)."""
+    why_none: str = ""
+    """The reason why its plugin offers nothing."""
 
 
 def _without(*keys: str, instead: str) -> BeforeValidator:
@@ -148,23 +152,34 @@ def amount(name: str, value: Any) -> int:
     raise InputError(f"{name}: {value!r} is not a number of devices")
 
 
+NOT_STARTED = (
+    "k8s-rdma-shared-dev-plugin does not start in RDMA's exclusive mode (incorrect RDMA subsystem network namespace): "
+    "the lab needs `rdma_mode: shared`."
+)
+
+
 def offers(
     interfaces: Collection[str],
     labels: Mapping[str, str],
     status: Mapping[str, Any],
     shared: Iterable[SharedDevice],
     policies: Iterable[NodePolicy],
+    *,
+    exclusive: bool = False,
 ) -> dict[str, Offer]:
     """Return the offers of a node with these interfaces and labels. The offer of a plugin replaces that of `status`, as
-    in kubelet."""
+    in kubelet. k8s-rdma-shared-dev-plugin does not start in exclusive mode (ValidateRdmaSystemMode)."""
     found = allocatable(status)
     for device in shared:
         there = [name for name in device.selectors.ifNames if name in interfaces]
-        found[device.resource] = Offer(device.rdmaHcaMax if there else 0, shared=there)
+        found[device.resource] = (
+            Offer(0, why_none=NOT_STARTED) if exclusive else Offer(device.rdmaHcaMax if there else 0, shared=there)
+        )
     functions: dict[str, dict[str, str]] = {}
     for policy in sorted(policies, key=lambda one: one.priority):
         if policy.nodeSelector.items() <= labels.items():
             of_resource = functions.setdefault(policy.resource, {})
             for name, numbers in policy.nicSelector.by_name(policy.numVfs).items():
                 of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
-    return found | {resource: Offer(len(vfs), vfs) for resource, vfs in functions.items()}
+    with_rdma = {policy.resource for policy in policies if policy.isRdma}
+    return found | {resource: Offer(len(vfs), vfs, rdma=resource in with_rdma) for resource, vfs in functions.items()}

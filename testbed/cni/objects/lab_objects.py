@@ -14,8 +14,8 @@ from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.manifests import DEFAULT, KINDS, Object
 from testbed.documents.text import choices
 from testbed.errors import InputError, did_you_mean
-from testbed.lab.context import Emit
 from testbed.protocol import events
+from testbed.protocol.events import Emit
 
 
 class Cluster:

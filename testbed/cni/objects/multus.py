@@ -184,7 +184,7 @@ class MultusConfig(Part, Spec):
             plugins.append({"type": "coordinator", **(cluster.given() if cluster else {}), **own})
         plugins += [_chained(text, number) for number, text in enumerate(self.chainCNIJsonData)]
         if network.rdma:  # in the place of Spiderpool's `rdma`; a soft-RoCE device needs a complete interface
-            plugins.append({"type": "rxe"})
+            plugins.append({"type": "rxe", **({"exclusive": True} if isinstance(network, Sriov) else {})})
         version = annotations.get(CNI_VERSION, DEFAULT_VERSION)
         return json.dumps({"cniVersion": version, "name": name, "plugins": plugins})
 

@@ -1,8 +1,10 @@
 """The CNI plugin `rxe`: it gives the interface that the plugins before it made a soft-RoCE device.
 
-It stands last in a chain, behind macvlan, host-device or another one, and has no configuration besides its type::
+It stands last in a chain, behind macvlan, host-device or another one::
 
     {"type": "rxe"}
+
+With ``"exclusive": true`` ADD fails in RDMA's shared mode, as rdma-cni's does.
 
 ADD makes the device in the pod, CHECK looks whether it is there, DEL takes it away and returns when it is gone from
 sysfs.
@@ -21,6 +23,11 @@ from testbed.kernel.netns import turn
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
 
 IFLA_IPVLAN_MODE, IPVLAN_L2 = 1, 0
+SHARED = (
+    "RDMA subsystem namespace awareness mode is set to shared, expecting it to be set to exclusive, "
+    "invalid system configurations"
+)
+"""rdma-cni's words."""
 KEY = "rdma-device"
 """The key in a result for an interface that has a device."""
 
@@ -43,7 +50,7 @@ def call(asked: Call) -> Mapping[str, Any] | None:
     if asked.command == "CHECK":
         check(asked.namespace, asked.interface, device)
         return None
-    add(asked.namespace, asked.interface, device)
+    add(asked.namespace, asked.interface, device, exclusive=asked.config.get("exclusive") is True)
     return naming(result, asked, device)
 
 
@@ -72,10 +79,12 @@ def check_kind(interface: str) -> None:
             raise Refusal(OWN, f"{interface} is an ipvlan in a layer-3 mode, which does not carry RoCE: use mode l2")
 
 
-def add(namespace: str, interface: str, device: str) -> None:
+def add(namespace: str, interface: str, device: str, *, exclusive: bool) -> None:
     enter(namespace, CLONE_NEWNET)
     check_kind(interface)
     with turn(), rdma.Rdma() as here:
+        if exclusive and not here.exclusive:
+            raise Refusal(OWN, SHARED, "the lab needs `rdma_mode: exclusive`")
         here.add(device, interface)
         if not here.exclusive:
             return

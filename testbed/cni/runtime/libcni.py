@@ -22,6 +22,9 @@ from testbed.lab import Host
 from testbed.lab.steps import Gate, Steps, pause, run, together
 
 LIMIT = Limit()
+SETTLE_S, LOOK_S = 10.0, 0.1
+"""The time for duplicate address detection after ADD, as the reference plugins have it for a network with a gateway
+(SettleAddresses), and the pause between two looks."""
 AGAIN_S = 1.0
 """Pause before a repeated DEL."""
 SHARED = "cluster"
@@ -82,6 +85,9 @@ class Runtime:
             what = f"pod {attachment.pod}: {failed('ADD', conflist, config['type'])}"
             results.append(understood(answer, conflist.version, what))
         self._cache.write(conflist, attachment, results[-1])
+        deadline = time.monotonic() + SETTLE_S
+        while verification.settles(attachment, results) and time.monotonic() < deadline:
+            yield from pause(LOOK_S)
         if wrong := verification.problem(conflist, attachment, results):
             what = f"pod {attachment.pod}: {failed('ADD', conflist, wrong.plugin)}"
             raise CniError(f"{what}: {wrong.text}", code=wrong.code)
@@ -98,6 +104,9 @@ class Runtime:
         result = self._cache.read(conflist.name, attachment)
         for config in conflist.plugins:
             yield from self._call("CHECK", conflist, config, attachment, result)
+        if result and (wrong := verification.unusable(attachment, result)):
+            what = f"pod {attachment.pod}: {failed('CHECK', conflist, conflist.types[0])}"
+            raise CniError(f"{what}: the pod has {wrong}", code=spec.CONFIG)
 
     def delete(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """Run DEL of each plugin, last first; the first error ends it. Call it after a failed ADD too.

@@ -22,12 +22,12 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
-from testbed.cni.runtime.pod_object import admitted, uid
+from testbed.cni.runtime.pod_object import admitted
 from testbed.cni.runtime.scheduling import Devices, Given, Held
 from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import netns, rdma
+from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Network
@@ -95,7 +95,7 @@ class PodNetworks:
             given = [self.load(network) for network in networks]
             asked = selection.selected(pod.metadata.annotations, pod.metadata.namespace)
         with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
-            known = admitted(pod, self.objects(pod.context), container)
+            known = admitted(pod, self.objects(pod.context))
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
             wanted = self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
@@ -130,6 +130,8 @@ class PodNetworks:
         interfaces = [one.interface for one in found]
         if twice := [name for name in interfaces if interfaces.count(name) > 1]:
             raise InputError(f"two of its networks have the interface {twice[0]}")
+        nics = [pod.host[name].rdma for name in devices.without_network([one.network for one in found])]
+        own_devices.give(pod.namespace, filter(None, nics))
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
@@ -222,7 +224,7 @@ def attachment_of(pod: Pod, wanted: _Wanted, container: str) -> Attachment:
         "K8S_POD_NAMESPACE": pod.metadata.namespace,
         "K8S_POD_NAME": pod.name,
         "K8S_POD_INFRA_CONTAINER_ID": container,
-        "K8S_POD_UID": uid(container),
+        "K8S_POD_UID": pod.uid,
     }
     planned = {"mac": pod_mac(pod.context.lab, f"{container}/{wanted.interface}")}
     namespace = str(netns.path(pod.namespace))
@@ -246,8 +248,19 @@ def reported(
     took_s = time.monotonic() - began
     given = [entry["address"] for entry in result.get("ips", [])] if result else []
     text = ": ".join(filter(None, (text, ", ".join(given))))
-    pod.context.emit(ended(took_s=took_s, result=result), pod.name, text)
+    mac, addresses = kernel_has(pod, attachment.interface) if command == "ADD" else (None, None)
+    pod.context.emit(ended(took_s=took_s, result=result, mac=mac, addresses=addresses), pod.name, text)
     return result
+
+
+def kernel_has(pod: Pod, interface: str) -> tuple[str | None, list[str] | None]:
+    """Return the MAC and the addresses of a pod's interface, None if it is not there: a result may leave out its MAC,
+    and one of an IPAM plugin has no interface."""
+    now = pod.now()
+    index = next((index for index, link in now.links.items() if link.name == interface), None)
+    if index is None:
+        return None, None
+    return now.links[index].mac, [str(address) for address in now.addresses.get(index, [])]
 
 
 def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[None]) -> Steps[None]:
@@ -273,11 +286,8 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
     """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
-    for name, mac in verification.interfaces(attachment, result).items():
-        pod.adopt(name, mac)
-    for given in verification.addresses(attachment, result):
-        if given.interface in pod.interfaces:  # a result without interfaces is an IPAM plugin's
-            pod.interfaces[given.interface].addresses.setdefault(given.address.version, given.address)
+    for name in verification.interfaces(attachment, result):
+        pod.adopt(name).take_addresses()
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()
     for interface, device in found.items():

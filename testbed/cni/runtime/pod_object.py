@@ -5,7 +5,6 @@ Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `p
 """
 
 import copy
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +21,9 @@ LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "ist
 """The namespaces whose pods get nothing injected."""
 
 
-def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
+def admitted(pod: Pod, cluster: Cluster) -> Object:
     """Return the pod's Kubernetes object with the injected parts. InputError."""
-    known = described(pod, cluster, container)
+    known = described(pod, cluster)
     namespace = cluster.look("Namespace", known.namespace)
     configs = cluster.all("SpiderMultusConfig") if asks(known, namespace) else []
     found = injected(known, namespace, configs)
@@ -34,12 +33,7 @@ def admitted(pod: Pod, cluster: Cluster, container: str) -> Object:
     return found
 
 
-def uid(container: str) -> str:
-    """Return a pod's UID, derived from its container's ID."""
-    return str(uuid.UUID(container[-32:]))
-
-
-def described(pod: Pod, cluster: Cluster, container: str) -> Object:
+def described(pod: Pod, cluster: Cluster) -> Object:
     """Return the pod's Kubernetes object, with its owner's template."""
     given = pod.metadata
     labels, annotations, owners = dict(given.labels), dict(given.annotations), []
@@ -65,7 +59,7 @@ def described(pod: Pod, cluster: Cluster, container: str) -> Object:
             "metadata": {
                 "name": pod.name,
                 "namespace": given.namespace,
-                "uid": uid(container),
+                "uid": pod.uid,
                 "labels": labels,
                 "annotations": annotations,
                 "ownerReferences": owners,

@@ -1,11 +1,10 @@
 """The devices of nodes and their holders: the work of the scheduler, of kubelet's device manager and of Multus."""
 
-import errno
 import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.cni.objects import device_plugins
@@ -15,6 +14,7 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import RESOURCE_NAME
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Conflist
+from testbed.kernel.rdma import Rdma
 from testbed.lab import Host, Pod
 from testbed.lab.pods import UnschedulableError
 from testbed.lab.steps import Steps, pause
@@ -22,8 +22,6 @@ from testbed.protocol import events
 
 EVERY = 1.0
 """The period of attempts to schedule a waiting pod, in seconds."""
-GONE_WITHIN = 10.0
-"""The time in which the kernel deletes an unused namespace, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class Held:
     amounts: Mapping[str, int] = field(default_factory=dict)
     vfs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shared: Sequence[str] = ()
+    rdma: Sequence[str] = ()
+    """The resources whose VFs bring their RDMA device, which shared mode shows in the pod."""
 
 
 class Devices:
@@ -65,7 +65,7 @@ class Devices:
             yield from pause(min(EVERY, deadline - time.monotonic()))
         for vfs in held.vfs.values():
             for vf, nic in vfs.items():
-                yield from made(pod.host, vf, nic)
+                pod.host.claim_vf(vf, nic)
         return held
 
     def give_back(self, pod: Pod) -> None:
@@ -92,33 +92,15 @@ class Devices:
             )
         vfs = {name: {vf: offered[name].vfs[vf] for vf in found} for name, found in free.items() if found}
         shared = [name for resource in wanted for name in offered[resource].shared]
-        self._held[pod] = Held(wanted, vfs, shared)
+        self._held[pod] = Held(wanted, vfs, shared, [name for name in vfs if offered[name].rdma])
         return self._held[pod]
-
-
-def made(host: Host, vf: str, nic: str) -> Steps[None]:
-    """Make the VF if it does not exist: it ends with the namespace of a lost pod. The next one with its MAC cannot be
-    set up until the kernel has deleted that namespace."""
-    deadline = time.monotonic() + GONE_WITHIN
-    try:
-        index = host.kernel.index(vf)
-    except OSError:
-        host.add_vf(vf, nic)
-        index = host.kernel.index(vf)
-    while True:
-        try:
-            host.kernel.set_link(index, up=True)
-            break
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise
-        yield from pause(0.001)
-    host.kernel.set_link(index, up=False)
 
 
 def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[str, Held]) -> str:
     if offer is None:
         return f"Nothing offers {resource}: add a ConfigMap, a SriovNetworkNodePolicy or a Node's allocatable."
+    if offer.why_none:
+        return offer.why_none
     holders = [f"{name} {held.amounts[resource]}" for name, held in others.items() if held.amounts.get(resource)]
     return f"{host} has {offer.amount} of {resource}; holders: {', '.join(holders) or 'none'}."
 
@@ -141,7 +123,14 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
     shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
-    return device_plugins.offers(host.interfaces, labels, status, shared, policies)
+    exclusive = is_exclusive()
+    found = device_plugins.offers(host.interfaces, labels, status, shared, policies, exclusive=exclusive)
+    return {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
+
+
+def is_exclusive() -> bool:
+    with Rdma() as system:
+        return system.exclusive
 
 
 def pending(known: Object, reason: str) -> Object:
@@ -158,21 +147,33 @@ class Given:
     """The devices of one pod, assigned to its networks in order."""
 
     def __init__(self, held: Held) -> None:
-        self._shared = held.shared
+        self._shared, self._rdma = held.shared, held.rdma
         self._vfs: dict[str, Iterator[str]] = {name: iter(vfs) for name, vfs in held.vfs.items()}
 
     def device(self, definition: Object, network: Conflist) -> Conflist:
         """Return the network with the VF of its resource, or with the RDMA device that its master shares."""
         plugins = [dict(one) for one in network.plugins]
-        vfs = self._vfs.get(definition.annotations.get(RESOURCE_NAME, ""), iter(()))
-        if vf := next(vfs, None):
+        resource = definition.annotations.get(RESOURCE_NAME, "")
+        if vf := next(self._vfs.get(resource, iter(())), None):
             plugins[0] |= {"deviceID": vf, **({"device": vf} if plugins[0]["type"] == "host-device" else {})}
+            if resource in self._rdma and RXE["type"] not in network.types:
+                plugins.append(RXE)
         elif RXE["type"] not in network.types and any(map(self._is_shared, plugins)):
             plugins.append(RXE)
         else:
             return network
         return conflist.make({**json.loads(network.data), "plugins": plugins})
 
+    def without_network(self, networks: Sequence[Conflist]) -> list[str]:
+        """Return the interfaces that share their RDMA device with a pod which has no network on them."""
+        masters = {_parent(plugin) for network in networks for plugin in network.plugins}
+        return [name for name in self._shared if name not in masters]
+
     def _is_shared(self, plugin: Mapping[str, Any]) -> bool:
         """Return whether the master is an interface that shares its RDMA device, or a VLAN device on one."""
-        return str(plugin.get("master", "")).partition(".")[0] in self._shared
+        return _parent(plugin) in self._shared
+
+
+def _parent(plugin: Mapping[str, Any]) -> str:
+    """Return the node's interface below a plugin's master, which may be a VLAN device; empty without a master."""
+    return str(plugin.get("master", "")).partition(".")[0]

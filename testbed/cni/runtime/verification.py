@@ -12,7 +12,7 @@ from testbed.cni.spec import CONFIG, DECODE, Result
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by
 from testbed.kernel import netns
 from testbed.kernel.policy_routing import PolicyRouting
-from testbed.kernel.rtnetlink import POINT_TO_POINT
+from testbed.kernel.rtnetlink import POINT_TO_POINT, TENTATIVE
 from testbed.topology import IPAddress, IPInterface, IPNetwork
 
 POINT_TO_POINT6 = 127
@@ -71,10 +71,11 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
     The plugin is the first one whose result has the problem; for the decisions of an IPAM plugin it is that plugin.
     """
     result = results[-1]
-    try:
-        ends, given = interfaces(attachment, result), addresses(attachment, result)
-    except ValueError as error:
-        return Problem(DECODE, conflist.types[-1], f"its result is malformed: {error}")
+    for kind, each in zip(conflist.types, results, strict=True):
+        try:
+            ends, given = interfaces(attachment, each), addresses(attachment, each)
+        except ValueError as error:
+            return Problem(DECODE, kind, f"its result is malformed: {error}")
     origins = [called_by(conflist.plugins[_first(results, "ips", entry)]) for entry in result.get("ips", [])]
     for one, (*_, ipam) in zip(given, origins, strict=True):
         if reason := not_of_a_host(one.address):
@@ -91,6 +92,29 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
             if wrong := _problem_in_pod(kernel, indices.get(one.interface, 0), one, callers):
                 return wrong
     return None
+
+
+def settles(attachment: Attachment, results: Sequence[Result]) -> bool:
+    """Return whether duplicate address detection goes on for an address of ADD's result."""
+    try:
+        given = [one.address for one in addresses(attachment, results[-1])]
+    except ValueError:
+        return False  # `problem` says so
+    if all(address.version == 4 for address in given):
+        return False
+    with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        return any(reason == TENTATIVE for address, reason in kernel.unusable_addresses() if address in given)
+
+
+def unusable(attachment: Attachment, result: Result) -> str:
+    """Return the first address of a result that the kernel has and does not use, with the reason; else empty."""
+    with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        return _unusable(kernel, [given.address for given in addresses(attachment, result)])
+
+
+def _unusable(kernel: PolicyRouting, given: Sequence[IPInterface]) -> str:
+    reasons = dict(kernel.unusable_addresses())
+    return next((f"{address} {reasons[address]}" for address in given if address in reasons), "")
 
 
 def not_of_a_host(address: IPInterface) -> str:
@@ -115,6 +139,8 @@ def _problem_in_pod(kernel: PolicyRouting, index: int, given: Given, callers: Se
         instead = ", ".join(str(address) for address in there if not address.is_link_local) or "none"
         wrong = f"its result has {given.address} on {given.interface}, but the kernel has {instead}"
         return Problem(CONFIG, callers[0], wrong)
+    if reason := _unusable(kernel, [given.address]):
+        return Problem(CONFIG, callers[0], f"it gave {reason}")
     if given.gateway and not _is_on_link(kernel, index, given.address.network, given.gateway):
         wrong = f"it gave {given.address} with the gateway {given.gateway}, which is not in {given.address.network}"
         return Problem(CONFIG, callers[-1], f"{wrong}, and to which {given.interface} has no route")

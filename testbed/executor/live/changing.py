@@ -1,5 +1,7 @@
 """Requests that change a lab that lives: faults, links, profiles, pods, RDMA WRITEs, time."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
@@ -16,6 +18,7 @@ from testbed.lab import HostInterface, Pod
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
+from testbed.topology import IPAddress, address_of
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.queue_pair import ConnectError
@@ -23,6 +26,7 @@ from testbed.workload.verbs import connected
 
 WRITE_S = 120.0
 PATTERN = b"\xa5"
+SUCCESS = "SUCCESS"
 UNENDED = "NONE"
 """In place of the status of a WRITE that has not completed."""
 
@@ -97,14 +101,44 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
 
 def announce(request: live.Announce, call: Call) -> None:
     interface = nic(call, request.end)
-    if request.ip is None:
-        interface.announce(min(interface.addresses, default=4))
-    else:
-        try:
-            ip = ip_address(request.ip)
-        except ValueError:
-            raise InputError(f"{request.ip!r} is not an IP address") from None
-        interface.announce(ip=ip)
+    interface.announce(min(interface.addresses, default=4), ip=request.ip)
+
+
+def change_address(request: live.AddressChange, call: Call) -> LinkRow:
+    interface = nic(call, request.end)
+    match request.change:
+        case "add":
+            interface.add_address(request.address)
+        case "del":
+            interface.remove_address(address_of(request.address.partition("/")[0]))
+        case "move":
+            ip = address_of(request.address.partition("/")[0])
+            owners = [owner for owner in having(call, ip) if owner is not interface]
+            if len(owners) != 1:
+                who = ", ".join(map(str, owners)) or "no other interface of the lab"
+                raise InputError(f"{who} {'has' if len(owners) < 2 else 'have'} {ip}: one must have it to be moved")
+            interface.add_address(owners[0].remove_address(ip))
+    return interface_row(interface)
+
+
+def having(call: Call, ip: IPAddress) -> list[HostInterface]:
+    """Return the interfaces of hosts and pods that have an address, as the kernel has it."""
+    ends = (end for node in call.lab.nodes.values() if isinstance(node, Host) for end in node.interfaces.values())
+    return [end for end in ends if ip in [address.ip for address in end.all_addresses]]
+
+
+def destination(call: Call, name: str) -> tuple[HostInterface, IPAddress | None]:
+    """Return the interface that a WRITE is to, and the address, if it was given by one."""
+    try:
+        ip = ip_address(name)
+    except ValueError:
+        return nic(call, name), None
+    owners = having(call, ip)
+    if len(owners) != 1:
+        what = f"{', '.join(map(str, owners))} have" if owners else "no interface of the lab has"
+        hint = "Name the interface that is to receive." if owners else "`testbed inspect` shows the addresses."
+        raise InputError(f"{what} the address {ip}", hint=hint)
+    return owners[0], ip
 
 
 def nic(call: Call, name: str) -> HostInterface:
@@ -124,30 +158,88 @@ def nic(call: Call, name: str) -> HostInterface:
 
 
 def write(request: live.RdmaWrite, call: Call) -> Written:
-    near, far = nic(call, request.source), nic(call, request.target)
+    near, (far, to) = nic(call, request.source), destination(call, request.target)
+    call.node = near.node.name
+    family = to.version if to else request.family
     for end in near, far:
         if not end.rdma:
             raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
     given = {"timeout": request.timeout, "retry_cnt": request.retries}
     attributes = replace(Attributes(), **{key: value for key, value in given.items() if value is not None})
-    began = call.log.now
-    try:
-        with connected(near, far, attributes, family=request.family, memory=request.size) as (here, there):
+    call.lab.scheduler.catch_up()
+    asked = began = call.log.now
+
+    def ended(status: str, text: str) -> Written:
+        elapsed_s = (call.log.now - began) / 1e9
+        call.lab.scheduler.catch_up()
+        call.back.add(text.encode())
+        call.status = int(status != SUCCESS)
+        return {"status": status, "elapsed_s": elapsed_s, "text": text, "learned": learned(call, asked, near, far)}
+
+    with ExitStack() as stack:
+        if request.silent:
+            stack.enter_context(silent(call, near, to or far.address(family).ip))
+            stack.enter_context(silent(call, far, near.address(family).ip))
+        try:
+            here, there = stack.enter_context(
+                connected(near, far, attributes, family=family, memory=request.size, to=to)
+            )
             began = call.log.now
             here.store(PATTERN * request.size)
             done = here.write(request.size, within=WRITE_S)
-            text = f"{done.opcode} to {far.node} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
-            data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
-            near.node.context.emit(data, near.node.name, text)
-            if done.ok and there.load(0, request.size) != here.load(0, request.size):
-                text += ", but the bytes did not arrive"
-            return {"status": done.status, "elapsed_s": done.elapsed_s, "text": text}
-    except ConnectError as error:
-        text = f"no connection to {far.node}: {error.error}"
-        near.node.context.emit(events.CONNECT(error=error.error), near.node.name, text)
-        return {"status": error.error, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
-    except DeadlineError as error:
-        return {"status": UNENDED, "elapsed_s": (call.log.now - began) / 1e9, "text": error.message}
+        except ConnectError as error:
+            text = f"no connection to {far.node}: {error.error}"
+            near.node.context.emit(events.CONNECT(error=error.error), near.node.name, text)
+            return ended(error.error, error.message)
+        except DeadlineError as error:
+            return ended(UNENDED, error.message)
+        whom = f"{to} at {far.node}" if to else str(far.node)
+        text = f"{done.opcode} to {whom} ends with {done.status} after {done.elapsed_s * 1e3:.3f} ms"
+        data = events.COMPLETION(opcode=done.opcode, status=done.status, elapsed_s=done.elapsed_s, to=str(far))
+        near.node.context.emit(data, near.node.name, text)
+        if done.ok and there.load(0, request.size) != here.load(0, request.size):
+            text += ", but the bytes did not arrive"
+        return {**ended(done.status, text), "elapsed_s": done.elapsed_s}
+
+
+def learned(call: Call, since: int, *ends: HostInterface) -> list[str]:
+    """Return what switches learned from ARP or ND of these interfaces: that they asked is why."""
+    owners = {end.mac: end for end in ends}
+    found = [
+        (event["node"], data)
+        for event in call.log.events
+        for kind in (events.LEARNED, events.UPDATED)
+        if event["t"] >= since and (data := kind.of(event))
+    ]
+    return [
+        f"{owners[data.mac]} asked for its gateway: {switch} learned that {data.ip} is at {data.mac}"
+        for switch, data in found
+        if data.mac in owners
+    ]
+
+
+@contextmanager
+def silent(call: Call, end: HostInterface, to: IPAddress) -> Iterator[None]:
+    """Give an interface a static entry of the gateway to `to` for the block, unless it knows a MAC of it."""
+    hop = end.next_hop(to)
+    mac = gateway_mac(call, hop) if hop and end.neighbour(hop) is None else None
+    if not hop or not mac:
+        yield
+        return
+    end.set_neighbour(hop, mac)
+    try:
+        yield
+    finally:
+        end.node.kernel.delete_neighbour(end.index, hop)
+
+
+def gateway_mac(call: Call, ip: IPAddress) -> str | None:
+    """Return the MAC of the switch or host of the lab that has an address."""
+    for switch in call.lab.switches():
+        for svi in switch.planned.svis:
+            if ip in [address.ip for address in svi.addresses]:
+                return switch.svi_mac(svi.vlan)
+    return next((owner.mac for owner in having(call, ip)), None)
 
 
 class Waiting:

@@ -1,7 +1,7 @@
 """Requests that inspect a lab that lives: nodes, tables, events, the overview of a screen."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import yaml
 from testbed.documents.json import value_of
 from testbed.executor.live.server import Call, Subscription
 from testbed.kernel import rxe_devices
-from testbed.lab import HostInterface, Lab, Pod
+from testbed.lab import Host, HostInterface, Lab, Pod
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
@@ -19,6 +19,8 @@ from testbed.protocol import Event, live
 from testbed.protocol.events import FAULT_INJECTED
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
+from testbed.switch.profile import DEFAULT as DEFAULT_PROFILE
+from testbed.switch.profile import Profile, configured, load_profiles, profile, settable
 from testbed.topology import Quality
 from testbed.topology.models import QUALITY_KEYS
 
@@ -56,7 +58,7 @@ def interface_row(interface: Interface) -> LinkRow:
         "up": interface.is_up,
         "mac": interface.mac,
         "mtu": interface.mtu,
-        "addresses": [str(address) for address in host.addresses.values()] if host else [],
+        "addresses": [str(address) for address in host.all_addresses] if host else [],
         "rdma": host.rdma if host else None,
         "quality": {name: value for name, value in quality.items() if value != normal[name]},
     }
@@ -235,7 +237,7 @@ def program(pid: int) -> str:
 
 
 def save(_: live.Save, call: Call) -> str:
-    return _file_now(call.lab, call.server.source, call.server.qualities, sorted(call.server.held))
+    return _file_now(call)
 
 
 def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:
@@ -261,17 +263,44 @@ Words = Mapping[str, Mapping[str, str]]
 """Keys of a link and their values, as in a file, which were set by hand, by the end of the link."""
 
 
-def _file_now(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> str:
-    """Write the topology file of a lab as it is now. `source` is the text of the file that the lab was
-    made of, `down` are interfaces that were set down by hand. Comments at the top name what a file cannot express."""
-    document = yaml.safe_load(source)
+def _profile_now(switch: Switch) -> dict[str, Any]:
+    """Return the keys of a switch in the file that make its profile what it is now, if the file's do not."""
+    now = Profile.model_validate(switch.profile())
+    name = now.name if now.name in load_profiles() else DEFAULT_PROFILE
+    of_file = configured(switch.planned.profile, switch.planned.profile_values)
+    base = profile(name).model_dump(mode="json", include=set(settable()))
+    values = now.model_dump(mode="json", include=set(settable()))
+    if (name, values) == (of_file.name, of_file.model_dump(mode="json", include=set(settable()))):
+        return {}
+    given = dict(switch.planned.profile_values)
+    other = {key: value for key, value in values.items() if value != base[key] or key in given}
+    return {"profile": name, **({"profile_values": other} if other else {})}
+
+
+def _file_now(call: Call) -> str:
+    """Write the topology file of a lab as it is now. Comments at the top name what a file cannot express."""
+    lab, server = call.lab, call.server
+    qualities, down, by_hand = server.qualities, sorted(server.held), server.by_hand
+    document = yaml.safe_load(server.source)
     topology = document["topology"]
     for switch in lab.switches():
-        first = switch.first_profile.model_dump(mode="json")
-        now = {name: value for name, value in switch.profile().items() if value != first[name]}
-        if now:
-            node = topology["nodes"][switch.name] = topology["nodes"][switch.name] or {}
-            node["profile_values"] = {**node.get("profile_values", {}), **now}
+        if keys := _profile_now(switch):
+            topology["nodes"][switch.name] = {**(topology["nodes"][switch.name] or {}), **keys}
+    left_out = [
+        f"pod {node} on {node.host}: a topology file cannot have pods"
+        for node in lab.nodes.values()
+        if isinstance(node, Pod)
+    ]
+    for name, node in lab.nodes.items():
+        if not node.plan:
+            continue
+        left_out += [f"{name}: {what}" for what in by_hand.left_out(node)]
+        commands = by_hand.commands(node)
+        if isinstance(node, Host) and commands:
+            kept = topology["nodes"][name] = topology["nodes"][name] or {}
+            kept["exec"] = [*kept.get("exec", []), *commands]
+        else:
+            left_out += [f"{name}: {command}" for command in commands]
     topology["links"] = [_changed(link, qualities) for link in topology.get("links") or []]
     faults = [
         {"fault": one.fault.name, **one.fault.model_dump(mode="json", exclude_defaults=True)}
@@ -281,9 +310,7 @@ def _file_now(lab: Lab, source: str, qualities: Words, down: Sequence[str]) -> s
     faults += [{"fault": "link-down", "end": end} for end in down]
     if faults or "faults" in document:
         document["faults"] = faults
-    pods = [node for node in lab.nodes.values() if isinstance(node, Pod)]
-    left_out = "".join(f"# pod {pod} on {pod.host}: a topology file cannot have pods\n" for pod in pods)
-    return left_out + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in left_out) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
 def _changed(link: Mapping[str, Any], qualities: Words) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ def run(request: Live, context: Context) -> None:
 
     log = EventLog(publish)
     plan, profiles, file = planned(request, directory)
-    made: Made = {"parameters": {}, "topology": plan_rows(plan), "epoch": log.epoch()}
+    made: Made = {"parameters": {}, "topology": plan_rows(plan, profiles), "epoch": log.epoch()}
     context.emit({"made": made})
     networks = PodNetworks(directory)
     lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent)

@@ -139,7 +139,8 @@ class Program:
             stream.finish()
         if self._input:
             self._input.close()
-        self._call.end(ENDED - status if status < 0 else status)
+        self._call.status = ENDED - status if status < 0 else status
+        self._call.end(self._call.status)
 
 
 def require(command: list[str]) -> None:
@@ -158,6 +159,7 @@ def shell(node: Node[Any]) -> list[str]:
 
 def run(request: Exec, call: Call) -> Program | int:
     node = call.lab[request.node]
+    call.node = node.name
     if request.detach:
         node.spawn(*request.command)
         return 0
@@ -169,20 +171,28 @@ def run(request: Exec, call: Call) -> Program | int:
 LOST = re.compile(r"(\d+) packets? dropped by kernel")
 
 
-class Recording:
-    """A Task that runs tcpdump on an interface, and sends the pcap file as it grows."""
+TO_FILE = ("-U", "--time-stamp-precision=nano", "-w", "-")
+TO_TEXT = ("-e", "-l")
 
-    def __init__(self, call: Call, end: Interface, filter_: str, count: int | None) -> None:
+
+class Recording:
+    """A Task that runs tcpdump on an interface, and sends what it writes. No time passes for it."""
+
+    def __init__(self, call: Call, end: Interface, request: Capture) -> None:
         self._call = call
-        options = ["-n", "-U", "--immediate-mode", "-B", BUFFER_KIB, "--time-stamp-precision=nano"]
-        options += ["-c", str(count)] if count else []
-        command = ["tcpdump", *options, "-i", end.name, "-w", "-", "--", *filter_.split()]
+        options = ["-n", "--immediate-mode", "-B", BUFFER_KIB, *(TO_TEXT if request.text else TO_FILE)]
+        options += ["-c", str(request.count)] if request.count else []
+        command = ["tcpdump", *options, "-i", end.name, "--", *request.filter.split()]
         out, theirs = os.pipe()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it stays open)
         try:
             with explained(f"{end.node}: tcpdump cannot be started"), own_devices.entered(end.node.namespace):
                 self._popen = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=self._errors, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=theirs,
+                    stderr=theirs if request.text else self._errors,
+                    start_new_session=True,
                 )
         finally:
             os.close(theirs)
@@ -208,21 +218,23 @@ class Recording:
     def _on_end(self) -> None:
         self._call.unwatch(self._pidfd)
         os.close(self._pidfd)
-        self._popen.wait()
+        status = self._popen.wait()
         self._stream.finish()
         self._errors.seek(0)
         wrote = self._errors.read().decode(errors="replace")
         self._errors.close()
         if lost := LOST.search(wrote):
             self._call.end(int(lost[1]))
-        elif self._stopped:
+        elif self._stopped or not status:
             self._call.end(0)
+        elif not wrote:
+            self._call.fail(InputError(f"tcpdump has ended with status {status}"))
         else:
             self._call.fail(InputError(f"tcpdump: {wrote.strip().removeprefix('tcpdump: ')}"))
 
 
 def capture(request: Capture, call: Call) -> Recording:
-    return Recording(call, interface_of(call.lab, request.end), request.filter, request.count)
+    return Recording(call, interface_of(call.lab, request.end), request)
 
 
 def interface_of(lab: Lab, end: str) -> Any:

@@ -43,6 +43,7 @@ class Stream:
         if data:
             self.begun = True
             self._ahead += len(data)
+            self._call.back.add(data)
             self._call.report(**{self._name: base64.b64encode(data).decode()})
         else:
             self._close()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import select
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from testbed.errors import TestbedError
+from testbed.executor.live.by_hand import ByHand
+from testbed.executor.live.excerpt import Excerpt
 from testbed.executor.wire import IDLE, Wire
 from testbed.lab import Lab, processes
 from testbed.lab.namespace import Namespace
-from testbed.protocol import Event, live, messages
+from testbed.protocol import Event, events, live, messages
 from testbed.protocol.live import SETTLE_S, LiveRequest
 from testbed.protocol.messages import Channel
 from testbed.scenario.event_log import EventLog
@@ -21,6 +24,8 @@ from testbed.scenario.event_log import EventLog
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 60.0
 """Virtual seconds between two looks for input while a command runs; they double while nothing comes."""
 LONGEST_IDLE_S = 3600.0
+MOST_TYPED = 2000
+"""Characters of a command that are recorded."""
 
 
 class Interrupted(BaseException):
@@ -39,7 +44,14 @@ class Task(Protocol):
 class Call:
     """A request that is being served."""
 
-    def __init__(self, server: Server, number: int) -> None:
+    def __init__(self, server: Server, number: int, typed: str = "") -> None:
+        """`typed` is the user's command, to be recorded."""
+        self._typed = typed[:MOST_TYPED]
+        self._began_ns = time.monotonic_ns()
+        self.back = Excerpt()
+        """What came back from it, for people."""
+        self.node = ""
+        self.status: int | None = 0
         self.server = server
         self.lab = server.lab
         self.log = server.log
@@ -74,14 +86,31 @@ class Call:
         self.channel.respond(response)
 
     def fail(self, error: TestbedError) -> None:
+        self.back.add(str(error).encode(errors="replace"))
+        self.status = error.exit_status
         self._leave()
         self.channel.fail(error)
 
     def crash(self) -> None:
+        self.status = 1
         self._leave()
         self.channel.crash(traceback.format_exc())
 
+    def cut(self) -> None:
+        """Record that the lab ended before the request."""
+        self.status = None
+        self._record()
+
+    def _record(self) -> None:
+        if self._typed:
+            how = {None: "goes on", 0: "is done"}.get(self.status, f"ends with status {self.status}")
+            took_ns = time.monotonic_ns() - self._began_ns
+            typed = events.TYPED(command=self._typed, status=self.status, back=self.back.text(), took_ns=took_ns)
+            self.lab.emit(typed, self.node, f"{self._typed} {how}", at_ns=self._began_ns)
+            self._typed = ""
+
     def _leave(self) -> None:
+        self._record()
         for handle in [*self._watched]:
             self.unwatch(handle)
         self.server.tasks.pop(self.number, None)
@@ -133,6 +162,7 @@ class Server:
         """Called after each request that waited for its turn."""
         self.qualities: dict[str, dict[str, str]] = {}
         """Values set by hand, by ends of links."""
+        self.by_hand = ByHand(lab)
         self.held: dict[str, Callable[[], None]] = {}
         """Functions that set interfaces up which were set down by hand."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
@@ -238,12 +268,13 @@ class Server:
         call.guard(lambda: task.receive(message))
 
     def _begin(self, number: int, message: dict[str, Any]) -> None:
-        call = Call(self, number)
         try:
             request = messages.parse(message)
         except TestbedError as error:
-            call.channel.fail(error)
+            Channel(number, self.write).fail(error)
             return
+        typed = str(message.get("typed") or "") if isinstance(request, LiveRequest) and request.touches else ""
+        call = Call(self, number, typed)
         if isinstance(request, live.Down):
             self._ended, self._down = True, call.channel
         elif isinstance(request, live.Continue):
@@ -275,7 +306,7 @@ class Server:
             if hasattr(response, "drives"):
                 self.tasks[call.number] = (call, response)
             else:
-                call.channel.respond(response)
+                call.end(response)
         except Interrupted:
             call.fail(TestbedError("the lab was taken down in the meantime"))
         except TestbedError as error:
@@ -285,5 +316,7 @@ class Server:
 
     def _end_tasks(self) -> None:
         for number in [*self.tasks]:
+            call, _ = self.tasks[number]
             self._pass_on(number, {"id": number, "stop": True})
+            call.cut()
         self._ready.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Protocol
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6, nftables, own_devices
+from testbed.kernel import ipv6, netns, nftables, own_devices, syscalls
 from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
@@ -17,7 +18,7 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
 from testbed.switch import ecmp
-from testbed.topology import Container, IPAddress, IPNetwork, NicModel, pod_mac
+from testbed.topology import AnAddress, ANetwork, Container, NicModel, address_of, link_local, network_of, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -33,6 +34,8 @@ class Host(Node[HostInterface]):
         self.container = DockerContainer(self, plan.container) if plan and plan.container else None
         """The container in which its programs run, if it has one."""
         self.routes = HostRoutes(self, self._lives)
+        self._vfs: dict[int, str] = {}
+        """MACs of its virtual functions, by index."""
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
         model = "rxe" if plan and plan.nic else self.nic  # a NIC does by itself what a model of one does to soft-RoCE
@@ -51,6 +54,8 @@ class Host(Node[HostInterface]):
         if self.plan and self.plan.ipv6:
             with self.entered():
                 ipv6.enable_node()
+        if self.container:  # Docker's daemon has it on, and a new namespace inherits it (devconf_inherit_init_net 0)
+            self.sysctl("net/ipv4/ip_forward", 1)
         self._set_sysctls(of_interfaces=False)
 
     def configure(self) -> None:
@@ -58,7 +63,7 @@ class Host(Node[HostInterface]):
         super().configure()
         for interface in self.interfaces.values():
             for address in interface.plan.addresses if interface.plan else ():
-                interface.configure_address(address)
+                interface.add_address(address)
         for route in self.plan.routes if self.plan else ():
             self.add_route(route.destination, *route.via)
 
@@ -76,6 +81,12 @@ class Host(Node[HostInterface]):
                 give = interface.adopt_rdma if interface.plan.nic else interface.add_rdma
                 give(interface.plan.rdma)
 
+    def came_up(self, index: int) -> None:
+        """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py)."""
+        for interface in self.interfaces.values():
+            if interface.index == index and interface.plan and interface.plan.address6:
+                self.kernel.set_address(index, IPv6Interface((link_local(interface.mac), 64)))
+
     def begin(self) -> None:
         if self.container:
             self.container.start()
@@ -91,22 +102,49 @@ class Host(Node[HostInterface]):
     def add_vf(self, name: str, parent: str) -> None:
         """Add a virtual function of the NIC behind `parent`, as far as the network sees: another MAC on the same port.
 
-        It is a macvlan child, which the plugin host-device can give to a pod.
+        It is a macvlan child, which the plugin host-device can give to a pod. It comes back when the pod's namespace
+        ends without DEL: down, and named as in the pod, or dev and its index if the host has that name.
         """
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
         self.kernel.add_macvlan(name, self[parent].index, mac)
+        self._vfs[self.kernel.index(name)] = mac
 
-    def service(self, address: IPv4Address, port: int) -> Service:
+    def claim_vf(self, name: str, parent: str) -> None:
+        """Make a VF that is known by its PCI address, if it does not exist, or give it its name again."""
+        mac = pod_mac(self.context.lab, f"{self.name}/{name}")
+        for index, (present, its) in self.kernel.macvlans().items():
+            if name == present or self._vfs.get(index) == mac or its == mac:
+                self.kernel.set_link(index, up=False, name=name)
+                return
+        self.add_vf(name, parent)
+
+    def take_back_vfs(self, ending: Namespace) -> None:
+        """Take the VFs that are in a namespace which ends, as the kernel does with hardware (default_device_exit_net in
+        net/core/dev.c). It would delete these ones: they are no hardware."""
+        if not self._vfs:
+            return
+        macs = set(self._vfs.values())
+        with syscalls.closing_fd(os.open(netns.path(self.namespace), os.O_RDONLY)) as here:
+            for index, (name, mac) in ending.kernel.macvlans().items():
+                if index in self._vfs or mac in macs:
+                    ending.kernel.set_link(index, up=False)
+                    taken = {link.name for link in self.kernel.link_states().values()}
+                    ending.kernel.move(index, here, f"dev{index}" if name in taken else name)
+
+    def service(self, address: IPv4Address | str, port: int) -> Service:
         """Return a stable address and TCP port for what moves between hosts: ``host.service(address, 80).forward(to,
         8080)``. The host needs a route to the address."""
-        return Service(self, address, port)
+        found = address_of(address)
+        if found.version == 6:
+            raise InputError(f"{found} is an IPv6 address: services are of IPv4")
+        return Service(self, found, port)
 
-    def add_route(self, destination: IPNetwork, *via: IPAddress) -> None:
+    def add_route(self, destination: ANetwork, *via: AnAddress) -> None:
         """Add a route. Several next hops have equal cost: each flow takes one of them."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
-        self.kernel.add_route(destination, via)
+        self.kernel.add_route(network_of(destination), map(address_of, via))
 
 
 class PodOwner(Protocol):
@@ -143,9 +181,11 @@ class PodMetadata:
 class Pod(Host):
     """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
-    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata) -> None:
+    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata, uid: str) -> None:
+        """`uid` is that of the pod's object, the same in each of its sandboxes."""
         super().__init__(host.context, name, nic=host.nic)
         self.host = host
+        self.uid = uid
         self.metadata = metadata
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
@@ -165,6 +205,10 @@ class Pod(Host):
         What the plugins hold for it, such as its address, stays until `Pods.collect`.
         """
         self._owner.lose(self)
+
+    def delete_devices(self) -> None:
+        super().delete_devices()
+        self.host.take_back_vfs(self)
 
     def end_programs(self) -> None:
         super().release()

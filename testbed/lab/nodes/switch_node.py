@@ -11,9 +11,9 @@ from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.profile import DEFAULT, Profile, check_names, profile
+from testbed.switch.profile import Profile, check_names, configured
+from testbed.topology import AnAddress, address_of
 from testbed.topology import Interface as InterfacePlan
-from testbed.topology import IPAddress
 from testbed.topology import Node as NodePlan
 
 
@@ -25,7 +25,7 @@ class Switch(Node[Interface]):
     def __init__(self, context: Context, name: str, plan: NodePlan) -> None:
         super().__init__(context, name, plan)
         self.planned = plan
-        self.first_profile = profile(plan.profile or DEFAULT).replace(**dict(plan.profile_values))
+        self.first_profile = configured(plan.profile, plan.profile_values)
         """The profile that it starts with."""
         self.profile_changes: list[Callable[[Profile], None]] = []
         """Called with the profile that it is to have; one may raise InputError, and the switch keeps its own."""
@@ -67,17 +67,17 @@ class Switch(Node[Interface]):
         """Complete a warm reboot of its CPU."""
         self._ask("restart")
 
-    def clear_arp(self, vlan: int | None = None, ip: IPv4Address | None = None) -> None:
+    def clear_arp(self, vlan: int | None = None, ip: IPv4Address | str | None = None) -> None:
         """Delete ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
-        self._ask("clear", family=4, vlan=vlan, ip=None if ip is None else str(ip))
+        self._ask("clear", family=4, vlan=vlan, ip=None if ip is None else str(address_of(ip)))
 
-    def clear_nd(self, vlan: int | None = None, ip: IPv6Address | None = None) -> None:
+    def clear_nd(self, vlan: int | None = None, ip: IPv6Address | str | None = None) -> None:
         """Delete IPv6 neighbour entries: all, or those of a VLAN, of an address."""
-        self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(ip))
+        self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(address_of(ip)))
 
-    def clear_fdb(self, vlan: int | None = None, mac: str | None = None) -> None:
-        """Delete learned MACs: all, or those of a VLAN, one MAC. Static entries stay."""
-        self._ask("clear_fdb", vlan=vlan, mac=mac)
+    def clear_fdb(self, vlan: int | None = None, mac: str | None = None, port: str | None = None) -> None:
+        """Delete learned MACs: all, or those of a VLAN, of a port, one MAC. Static entries stay."""
+        self._ask("clear_fdb", vlan=vlan, mac=mac, port=port)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Return the ARP, ND and FDB tables in full, see testbed.switch.control."""
@@ -91,8 +91,9 @@ class Switch(Node[Interface]):
         """Return IPv6 address to MAC, as the control plane has it."""
         return {entry["ip"]: entry["mac"] for entry in self.tables()["nd"]}
 
-    def neighbour(self, ip: IPAddress) -> str | None:
+    def neighbour(self, ip: AnAddress) -> str | None:
         """Return the MAC that the control plane has for an address of either family, None if it has none."""
+        ip = address_of(ip)
         return (self.arp_table() if ip.version == 4 else self.nd_table()).get(str(ip))
 
     def fdb_table(self) -> dict[str, str]:
@@ -101,17 +102,18 @@ class Switch(Node[Interface]):
 
     def svi_mac(self, vlan: int | None = None) -> str:
         """Return the MAC of its SVI in a VLAN, or of the first one: a host's gateway. All its SVIs have one MAC."""
-        macs = [svi.mac for svi in self.planned.svis if vlan in (None, svi.vlan)]
-        if not macs:
+        names = [svi.name for svi in self.planned.svis if svi.addresses and vlan in (None, svi.vlan)]
+        found = {link.name: link.mac for link in self.now().links.values()}
+        if not names or names[0] not in found:
             raise InputError(f"{self.name} has no SVI" + (f" in VLAN {vlan}" if vlan else ""))
-        return macs[0]
+        return found[names[0]]
 
-    def uplinks(self, source: IPAddress, target: IPAddress, source_ports: Sequence[int]) -> list[str]:
+    def uplinks(self, source: AnAddress, target: AnAddress, source_ports: Sequence[int]) -> list[str]:
         """Return the egress port of RoCE packets from one address to another, for each UDP source port; see
         `egress_ports`."""
         return self.egress_ports([(source, target, port) for port in source_ports])
 
-    def egress_ports(self, flows: Sequence[tuple[IPAddress, IPAddress, int]]) -> list[str]:
+    def egress_ports(self, flows: Sequence[tuple[AnAddress, AnAddress, int]]) -> list[str]:
         """Return the egress port of RoCE packets for each flow: source address, destination address, UDP source port.
         The kernel is asked, which hashes as for packets; they come from where the source is attached."""
         plan = self.planned
@@ -120,7 +122,8 @@ class Switch(Node[Interface]):
             raise InputError(f"{self.name} does not route: it has no SVI with an address and no routed port")
         networks = [(address.network, svi.name) for svi in plan.svis for address in svi.addresses]
         lines = []
-        for source, target, port in flows:
+        for given, to, port in flows:
+            source, target = address_of(given), address_of(to)
             here = next((name for network, name in networks if source in network), routed[0])
             lines.append(f"route get {target} from {source} iif {here} ipproto udp dport 4791 sport {port}\n")
         answers = self.run("ip", "-j", "-batch", "-", text="".join(lines)).stdout.splitlines()

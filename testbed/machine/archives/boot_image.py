@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from testbed.errors import InputError, UnsupportedError
-from testbed.machine import cache, child_processes
+from testbed.machine import cache, child_processes, files
 from testbed.machine.archives import oci
 from testbed.machine.archives.reader import CHUNK, Archive, opened, size
 from testbed.machine.image import Image, Layer, place
@@ -38,7 +39,7 @@ class Config(BaseModel):
 def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path | None = None) -> str:
     """Write the image with its `layers` as an OCI archive, signed if a private `key` is given.
 
-    Return the archive's SHA-256, which is in `target`.sha256 too.
+    Return the archive's SHA-256, which is in `target`.sha256 too; the signature of that is in `target`.sig.
     """
     manifests = {layer.path.name: layer.manifest for layer in layers}
     config = Config(image=image.manifest, layers=manifests).model_dump_json().encode()
@@ -48,6 +49,8 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
         layer.verify()
     partial = target.with_name(target.name + ".partial")
     try:
+        with files.writing(target):
+            partial.touch()
         with tarfile.open(partial, "w") as tar:
             writer = oci.Writer(tar)
             for name in FILES:
@@ -58,10 +61,14 @@ def export(image: Image, target: Path, layers: Sequence[Layer] = (), key: Path |
                 writer.add(SIGNATURE, signed)
             writer.finish(ARTIFACT, config)
         checksum = cache.file_digest(partial)
-        partial.rename(target)
+        with files.writing(target):
+            partial.rename(target)
     finally:
-        partial.unlink(missing_ok=True)
-    target.with_name(target.name + ".sha256").write_text(f"{checksum}  {target.name}\n")
+        with suppress(OSError):
+            partial.unlink()
+    beside(target, "sha256").write_text(f"{checksum}  {target.name}\n")
+    if key:
+        beside(target, "sig").write_bytes(sign(checksum.encode(), key))
     return checksum
 
 
@@ -69,16 +76,14 @@ def import_(source: Path, key: Path | None = None) -> Image:
     """Import an exported image into the cache, after checking every byte of it against its checksums. `source` is an
     archive, or the directory of its layout. With a public `key` the image must be signed by the key's owner."""
     parent = cache.directory("images")
+    if key and source.is_file():
+        _require_signature(source, key)
     with opened(source, AGAIN) as archive:
         manifest = _manifest(archive)
         config = archive.read(manifest.config.file)
         signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
         if key and not any(verify(config, found, key) for found in signatures):
-            raise InputError(
-                f"this image {'is signed with another key' if signatures else 'is not signed'}",
-                where=str(source),
-                hint=f"Expected: a signature of the owner of {key}. Ask the owner for a signed image.",
-            )
+            raise _not_signed(source, key, bool(signatures))
         cache.require_space(parent, size(source), "importing the image")
         with cache.locked(parent), cache.making(place()) as work:
             image = _unpack(archive, archive.parse_contents(manifest.config.file, config, Config), work)
@@ -86,6 +91,27 @@ def import_(source: Path, key: Path | None = None) -> Image:
                 hint = "Export an image from the same checkout, or build one with `testbed image build`."
                 raise InputError("this image was made by another version of testbed", where=str(source), hint=hint)
     return replace(image, path=place())
+
+
+def beside(archive: Path, kind: str) -> Path:
+    """Return the file of an archive's checksum, sha256, or signature, sig."""
+    return archive.with_name(f"{archive.name}.{kind}")
+
+
+def _require_signature(source: Path, key: Path) -> None:
+    """InputError for an archive whose bytes the owner of `key` has not signed. None of them is interpreted before."""
+    with files.reading(source):
+        checksum = cache.file_digest(source)
+    signature = beside(source, "sig")
+    if not (signature.is_file() and verify(checksum.encode(), files.read(signature), key)):
+        raise _not_signed(source, key, signature.is_file())
+
+
+def _not_signed(source: Path, key: Path, by_another: bool) -> InputError:
+    hint = f"Expected: a signature of the owner of {key}"
+    hint += f", in {beside(source, 'sig').name} beside it." if source.is_file() else "."
+    what = "is signed with another key, or was changed" if by_another else "is not signed"
+    return InputError(f"this image {what}", where=str(source), hint=f"{hint} Ask the owner for a signed image.")
 
 
 def _manifest(archive: Archive) -> oci.Manifest:

@@ -5,17 +5,14 @@ can be checked whatever wrote the file. Formats: https://github.com/moby/docker-
 Image JSON + Filesystem Changeset Format") and https://github.com/opencontainers/image-spec (image-layout.md).
 """
 
-import gzip
 import hashlib
 import json
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, Field, RootModel
 
@@ -32,6 +29,7 @@ PLATFORM = Platform(os="linux", architecture="amd64")
 NAMES = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 MOST_NESTING = 3
 """Depth of nested image indexes, at most."""
+MOST_MANIFESTS = 1000
 
 
 class SavedImage(BaseModel):
@@ -94,7 +92,7 @@ def _saved(archive: Archive) -> ContainerImage:
 
 
 def _laid_out(archive: Archive) -> ContainerImage:
-    images = list(_images(archive, archive.parse(INDEX, Index).manifests, MOST_NESTING))
+    images = list(_images(archive, archive.parse(INDEX, Index).manifests, MOST_NESTING, set()))
     if len(images) != 1:
         text = f"the archive has {len(images)} images for {PLATFORM}"
         raise InputError(text, where=archive.where, hint=ONE)
@@ -104,16 +102,19 @@ def _laid_out(archive: Archive) -> ContainerImage:
 
 
 def _images(
-    archive: Archive, entries: Sequence[Descriptor], nesting: int
+    archive: Archive, entries: Sequence[Descriptor], nesting: int, seen: set[str]
 ) -> Iterator[tuple[Mapping[str, str], Manifest]]:
-    """Yield the manifests of an index for this platform, with the annotations of their entries."""
+    """Yield the manifests of an index for this platform, with the annotations of their entries, each file once."""
     for entry in entries:
-        if entry.platform not in (None, PLATFORM):
+        if entry.platform not in (None, PLATFORM) or entry.digest in seen:
             continue
+        seen.add(entry.digest)
+        if len(seen) > MOST_MANIFESTS:
+            raise archive.damaged(f"it lists more than {MOST_MANIFESTS} manifests")
         annotations = entry.annotations or {}
         listed = archive.parse(entry.file, Listed)
         if listed.manifests is not None and nesting:
-            inner = _images(archive, listed.manifests, nesting - 1)
+            inner = _images(archive, listed.manifests, nesting - 1, seen)
             yield from (({**annotations, **own}, image) for own, image in inner)
         elif listed.config:
             yield annotations, Manifest(config=listed.config, layers=listed.layers)
@@ -153,10 +154,12 @@ def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path) -> None
         if head[:4] == ZSTD:
             text = f"{name} is compressed with zstd"
             raise InputError(text, where=archive.where, hint=f"Not supported. {AGAIN}")
-        stream: Any = gzip.GzipFile(fileobj=file) if head[:2] == GZIP else file
         try:
-            shutil.copyfileobj(stream, out, CHUNK)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            if head[:2] == GZIP:
+                reader.unpack(file, out)
+            else:
+                shutil.copyfileobj(file, out, CHUNK)
+        except reader.DAMAGE as error:
             raise archive.damaged(f"{name} cannot be unpacked: {error}") from None
     with target.open("rb") as out:
         if hashlib.file_digest(out, "sha256").hexdigest() != diff_id:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import hashlib
 import io
+import lzma
 import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
@@ -21,6 +24,15 @@ from testbed.protocol.messages import first_problem
 
 CHUNK = 1 << 20
 MOST_JSON = 16 << 20
+MOST_HEADER = 1 << 20
+"""Bytes of one read while a tar is listed: of a long name, or of a pax header."""
+MOST_READS = 1 << 15
+"""Reads while a tar is listed: two or three for each of its files."""
+RATIO, SPARE = 100, 64 << 20
+"""Compressed contents have at most RATIO times their bytes, and SPARE more. Those of a layer have 2 to 20 times."""
+COMPRESSED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+DAMAGE = tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile
+"""Errors of tarfile and the decompressors."""
 NAMED = re.compile(r"(?:.*/sha256/)?([0-9a-f]{64})(?:\.json)?")
 """A blob of an OCI layout, or the configuration in what older versions of `docker save` wrote."""
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,16 +46,47 @@ class Store(Protocol):
 
 
 class TarStore:
-    """Files of a tar. A link leads to another file of the tar, and nowhere else."""
+    """Files of a tar. A link leads to another file of the tar, and nowhere else. ReadError for a tar that has more than
+    an image needs: tarfile itself has no bounds."""
 
-    def __init__(self, tar: tarfile.TarFile) -> None:
-        self._tar = tar
-        self._members = {member.name.removeprefix("./"): member for member in tar}
+    def __init__(self, file: IO[bytes], packed: int) -> None:
+        bounded = _Bounded(file, packed * RATIO + SPARE)
+        try:
+            self._tar: tarfile.TarFile = tarfile.open(fileobj=bounded, mode="r:")  # type: ignore[call-overload]  # noqa: SIM115
+            self._members = {member.name.removeprefix("./"): member for member in self._tar if not member.issparse()}
+        except (ValueError, OverflowError, RecursionError) as error:  # tarfile's, for what no tool writes
+            raise tarfile.ReadError(f"a header is invalid: {error}") from error
+        bounded.listed = True
 
     def open(self, name: str) -> IO[bytes] | None:
-        with contextlib.suppress(KeyError):  # a link to a file that is not there
+        with contextlib.suppress(KeyError, RecursionError):  # a link to a file that is not there, or to itself
             return self._tar.extractfile(self._members[name])
         return None
+
+
+class _Bounded:
+    """A file that ends with ReadError what would need time or memory without bound."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size, self._reads = file, size, 0
+        self.listed = False
+
+    def read(self, size: int) -> bytes:
+        self._reads += not self.listed
+        if self._reads > MOST_READS or (size > MOST_HEADER and not self.listed):
+            what = "files" if self._reads > MOST_READS else "bytes in a header"
+            raise tarfile.ReadError(f"it has more {what} than an image has")
+        if self._file.tell() + size > self._size + tarfile.RECORDSIZE:
+            raise tarfile.ReadError(f"its contents have more than {self._size >> 20} MiB, {RATIO} times its size")
+        return self._file.read(size)
+
+    def seek(self, position: int) -> int:
+        if not 0 <= position <= self._size:
+            raise tarfile.ReadError(f"its contents have more than {self._size >> 20} MiB, {RATIO} times its size")
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
 
 class DirectoryStore:
@@ -51,8 +94,13 @@ class DirectoryStore:
         self._root = root.resolve()
 
     def open(self, name: str) -> IO[bytes] | None:
-        path = (self._root / name).resolve()
-        return path.open("rb") if path.is_relative_to(self._root) and path.is_file() else None
+        try:
+            path = (self._root / name).resolve()
+            there = path.is_relative_to(self._root) and path.is_file()
+        except (OSError, RuntimeError, ValueError):  # a name that no file has, or links that lead to each other
+            return None
+        with files.reading(path):
+            return path.open("rb") if there else None
 
 
 class Archive:
@@ -115,6 +163,8 @@ class _Hashed(io.RawIOBase):
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.state = hashlib.sha256()
+        self.size = 0
+        """Bytes that were read."""
 
     def readable(self) -> bool:
         return True
@@ -123,6 +173,7 @@ class _Hashed(io.RawIOBase):
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         self.state.update(data)
+        self.size += len(data)
         return len(data)
 
 
@@ -137,12 +188,28 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
             raise InputError("is neither a file nor a directory", where=str(path))
         file = path.open("rb")
     try:
-        with file, tarfile.open(fileobj=file, mode="r:*") as tar:
-            yield Archive(TarStore(tar), str(path), hint)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        why = str(error).partition(":\n")[0]  # a line for each kind of compression follows
-        text = f"the image is damaged: the file is cut off or is not a tar: {why}"
+        with file, _unpacked(file) as contents:
+            store = TarStore(contents, path.stat().st_size)
+            yield Archive(store, str(path), hint)
+    except DAMAGE as error:
+        text = f"the image is damaged: the file is cut off or is not a tar: {error}"
         raise InputError(text, where=str(path), hint=hint) from None
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    head = file.read(8)
+    file.seek(0)
+    found: IO[bytes] = next((opening(file) for magic, opening in COMPRESSED.items() if head.startswith(magic)), file)
+    return found
+
+
+def unpack(reader: io.BufferedReader[_Hashed], out: IO[bytes]) -> None:
+    """Write the contents that are compressed by gzip. ReadError if there are more than RATIO allows."""
+    stream = gzip.GzipFile(fileobj=reader)
+    while data := stream.read(CHUNK):
+        out.write(data)
+        if out.tell() > reader.raw.size * RATIO + SPARE:
+            raise tarfile.ReadError(f"it has more than {RATIO} times its bytes")
 
 
 def size(path: Path) -> int:

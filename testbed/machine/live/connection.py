@@ -11,14 +11,13 @@ from typing import IO, Any, Self, TypeVar
 
 from testbed.errors import MachineError, TestbedError
 from testbed.machine.live import labs
-from testbed.machine.live.labs import PEER, Lab
+from testbed.machine.live.labs import LOOK_S, Lab
 from testbed.protocol import messages
 from testbed.protocol.live import WINDOW
 from testbed.protocol.requests import Request
 
 START_S = 60.0
 """Wall seconds within which the keeper of a new lab listens."""
-LOOK_S = 0.02
 R = TypeVar("R")
 Report = Callable[[dict[str, Any]], None]
 
@@ -30,9 +29,11 @@ class EndedError(TestbedError):
 class Connection:
     """A connection to a lab; a context manager. One request at a time, or several whose ends come in any order."""
 
-    def __init__(self, lab: Lab, order: IO[str] | None = None) -> None:
-        """Connect. `order` is the keeper's order pipe, which reports the command's end to the keeper by its own end."""
+    def __init__(self, lab: Lab, order: IO[str] | None = None, typed: str = "") -> None:
+        """Connect. `order` is the keeper's order pipe, which reports the command's end to the keeper by its own end.
+        `typed` is what the user typed, without the program's name."""
         self.lab = lab
+        self._typed = typed
         self._order = order
         self._numbers = 0
         self._rest = bytearray()
@@ -75,14 +76,12 @@ class Connection:
         if now and now.state == "dead":
             hint = f"`testbed down {now.name}` removes its remains."
             return MachineError(f"lab {now.name} is dead: {now.why}", hint=hint)
+        if now and not labs.reachable(now):
+            hint = f"`testbed down {now.name}` ends the lab."
+            return TestbedError(f"lab {now.name} cannot be reached: its socket was removed", hint=hint)
         if now and now.state == "up":
             return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
         return EndedError(f"lab {self.lab.name} {ended}")
-
-    def keeper(self) -> int:
-        """Return the PID of the keeper."""
-        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-        return int(PEER.unpack(credentials)[0])
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
         """Send a message to the keeper itself. Return its number."""
@@ -101,7 +100,7 @@ class Connection:
         for request, listen in requests:
             self._numbers += 1
             self._listeners[self._numbers] = listen
-            asked.append(messages.ask(self._numbers, request))
+            asked.append({**messages.ask(self._numbers, request), "typed": self._typed})
         self.send(asked if len(asked) > 1 else asked[0])
         return [message["id"] for message in asked]
 

@@ -72,6 +72,7 @@ class Keeper:
         self._result: dict[str, Any] = {}
         self._work: asyncio.Task[None] | None = None
         self._last = time.monotonic()
+        self._directory = self.lab.directory.stat()
 
     @property
     def _virtual(self) -> bool:
@@ -131,9 +132,16 @@ class Keeper:
 
     def _remove(self) -> None:
         """Remove the lab's directory, and the run directory of a lab that never came up."""
-        labs.remove(self.lab)
+        if self._has_directory():
+            labs.remove(self.lab)
         if self.life.state is DISCARDED:
             discard(Path(self.lab.out))
+
+    def _has_directory(self) -> bool:
+        """Return False if somebody removed the lab's directory: no command can find the lab then."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(self.lab.directory.stat(), self._directory)
+        return False
 
     def _apply(self, given: Input, why: str = "") -> State | None:
         """Apply an input of the lifecycle. Return and record the new state; None if it stays the same."""
@@ -143,6 +151,8 @@ class Keeper:
         return entered
 
     def _record(self, state: labs.Recorded, why: str = "") -> None:
+        if not self._has_directory():
+            return
         try:
             self.lab = self.lab.now(state, why)
         except OSError as error:
@@ -247,6 +257,10 @@ class Keeper:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1)
+            if not self._has_directory():
+                self.log(f"{self.lab.directory} was removed")
+                self._end()
+                return
             if self._clients:
                 self._last = time.monotonic()
             if self.order.idle_s is not None and time.monotonic() - self._last > self.order.idle_s:

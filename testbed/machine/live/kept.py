@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from testbed.machine import qemu, snapshot
-from testbed.protocol import EVENTS, RESULT, TOPOLOGY, Made
+from testbed.protocol import EVENTS, RESULT, SESSION, TOPOLOGY, Made
 from testbed.records import merged_captures, run_readme
 from testbed.records.event_reader import read
 from testbed.version import version
 
-SESSION = "session.jsonl"
 LATEST = "latest"
 
 
@@ -25,7 +24,7 @@ class Kept:
         directory.mkdir(parents=True, exist_ok=True)
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
-        with (self._directory / name).open("a") as file:
+        with (self._directory / name).open("a", errors="replace") as file:  # arguments may be no UTF-8
             file.write(json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n")
 
     def record(self, record: dict[str, Any]) -> None:

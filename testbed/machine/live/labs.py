@@ -26,6 +26,9 @@ Recorded = Literal["starting", "up", "stopped", "ending", "dead"]
 RECORD, SOCKET, LOG = "lab.json", "socket", "keeper.log"
 PEER = struct.Struct("3i")
 """Process, user and group at the other end of a socket: struct ucred."""
+KEEPER = "testbed.machine.live.keeper"
+"""The module that a keeper runs."""
+LOOK_S = 0.02
 KILLED = "its keeper was killed"
 DAMAGED = "its record is damaged"
 ELSEWHERE = "Set XDG_STATE_HOME to one of your own directories."
@@ -232,13 +235,29 @@ def _made(lab: Lab) -> int | None:
     return handle
 
 
-def wait_dead(lab: Lab) -> None:
-    """Wait until its keeper, which was killed, is gone."""
-    handle = os.open(lab.directory, os.O_RDONLY | os.O_DIRECTORY)
+def keeper(lab: Lab) -> int | None:
+    """Return the keeper's process, which holds the lab's directory open; None if it has gone."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    finally:
-        os.close(handle)
+        here = lab.directory.stat()
+    except FileNotFoundError:
+        return None
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if KEEPER.encode() in (process / "cmdline").read_bytes():
+                for handle in (process / "fd").iterdir():
+                    if os.path.samestat(handle.stat(), here):
+                        return int(process.name)
+    return None
+
+
+def wait_dead(lab: Lab, within: float) -> bool:
+    """Wait until the keeper of a lab is gone, for so many seconds."""
+    deadline = time.monotonic() + within
+    while kept(lab.directory):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
 
 
 def remove(lab: Lab) -> None:
@@ -254,6 +273,11 @@ def _near(lab: Lab) -> Iterator[str]:
         yield f"/proc/self/fd/{handle}/{SOCKET}"
     finally:
         os.close(handle)
+
+
+def reachable(lab: Lab) -> bool:
+    """Return False if the socket of a keeper that listens was removed."""
+    return lab.state == "starting" or (lab.directory / SOCKET).exists()
 
 
 def listener(lab: Lab) -> socket.socket:

@@ -61,7 +61,7 @@ def start(order: Order, listening: socket.socket | None = None) -> Connection:
         handed = (orders, theirs, *((listening.fileno(),) if listening else ()))
         with (lab.directory / labs.LOG).open("wb") as log:
             keeper = subprocess.Popen(
-                child_processes.ours("testbed.machine.live.keeper", *map(str, handed)),
+                child_processes.ours(labs.KEEPER, *map(str, handed)),
                 pass_fds=(*handed, lock),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

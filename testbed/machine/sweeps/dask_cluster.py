@@ -12,7 +12,6 @@ import logging
 import mmap
 import pickle
 import re
-import tarfile
 import zipfile
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -28,17 +27,16 @@ import distributed
 from distributed.comm import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from testbed.errors import DISK_FULL, InputError, TestbedError, UnsupportedError
+from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
 from testbed.machine import cache, child_processes
 from testbed.machine.archives.boot_image import export
 from testbed.machine.image import Image
 from testbed.machine.record import Identity, RunResult, digest
 from testbed.machine.shipped import LOCK, PACKAGE
-from testbed.machine.sweeps import remote, worker_processes
+from testbed.machine.sweeps import answers, remote, worker_processes
 from testbed.machine.sweeps.points import SCRATCH, OnResult, Point, Room, Work
 from testbed.machine.sweeps.worker_processes import run as run_remotely
 from testbed.machine.task_group import TaskGroup
-from testbed.protocol import messages
 from testbed.version import version
 
 ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
@@ -125,7 +123,7 @@ class Cluster:
                     await self._prepare(address)
                     waiting.appendleft(point)
                 else:
-                    await self._deliver(point, *answer, on_result)
+                    await self._deliver(point, address, *answer, on_result)
 
     def _submit(self, point: Point, *, kept: bool) -> Any:
         names, request = self._names, pickle.dumps(("run", point, kept))
@@ -142,7 +140,7 @@ class Cluster:
                 return list(found.done)
             await self._workers()
 
-    async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes | None] | None]:
+    async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes] | None]:
         """Return the worker and its answer; None from a host that lacks something."""
         try:
             address, answer = await future
@@ -152,13 +150,16 @@ class Cluster:
             raise TestbedError(text, hint=hint) from error
         except RuntimeError as error:
             raise TestbedError(str(error)) from error
-        return address, read(answer, address) if answer else None
+        if not answer:
+            return address, None
+        kind, result, packed = answers.read(answer, address)
+        return address, (result, packed) if kind == "ended" else None
 
-    async def _deliver(self, point: Point, result: RunResult, packed: bytes | None, on_result: OnResult) -> None:
+    async def _deliver(self, point: Point, address: str, result: RunResult, packed: bytes, on_result: OnResult) -> None:
         directory = None
-        if packed is not None:
+        if packed:
             directory = self._scratch / uuid4().hex
-            await asyncio.to_thread(unpack, packed, directory)
+            await asyncio.to_thread(answers.unpack, packed, directory, address)
         await on_result(point, result, directory)
 
     async def _workers(self) -> Mapping[str, int]:
@@ -184,14 +185,20 @@ class Cluster:
         for name in await self._ask(address, remote.lacking, [*needed]):
             self._log(f"send {name.partition('-')[0]} to {host}")
             await self._send(address, needed[name])
-        identity: Identity | None = read(await self._call(address, "prepare"), address)
+        identity = await self._identity(address, "prepare")
         if identity is None:
             async with self._exported() as exported:
                 self._log(f"send the image to {host}, {len(exported.data) / 1e6:.0f} MB")
                 await self._send(address, exported)
-            identity = read(await self._call(address, "image", exported.name), address)
-        assert identity is not None, "it has just been sent"
+            identity = await self._identity(address, "image", exported.name)
+        if identity is None:
+            raise MachineError("the worker has no image, right after it was sent", where=address)
         return identity
+
+    async def _identity(self, address: str, *request: str) -> Identity | None:
+        """Return a worker's answer to a request; None if it lacks something."""
+        kind, found, _ = answers.read(await self._call(address, *request), address)
+        return found if kind == "identity" else None
 
     @asynccontextmanager
     async def _exported(self) -> AsyncIterator[HostFile]:
@@ -229,23 +236,6 @@ class Cluster:
         if address not in found:
             raise CommClosedError(f"{address} is gone")
         return found[address]
-
-
-def read(answer: bytes, address: str) -> Any:
-    """Return the answer of a process on a worker; None from a host that lacks something. Raise its error."""
-    match pickle.loads(answer):  # noqa: S301 - of the code that was sent
-        case "failed", failure:
-            error = messages.error_of(failure, str)
-            error.where = error.where or address
-            raise error
-        case _, found:
-            return found
-    raise AssertionError("an answer is a pair")
-
-
-def unpack(packed: bytes, directory: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
-        tar.extractall(directory, filter="data")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.machine.record import WORDS, Origin, RunResult
 from testbed.machine.sweeps.points import Key, Point
 from testbed.protocol import Observed
+from testbed.records import json_files
 
 APPLICATION = 0x54425357
 """`TBSW` in the file's header, where SQLite keeps the application's ID."""
@@ -69,10 +70,12 @@ class Results:
             return
         if self._database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
             raise InputError("is not a sweep's result file", where=str(self.path), hint="Name another with --results.")
-        other, then = self._database.execute("SELECT scenario, made_from FROM sweep").fetchone()
+        with _undamaged(self.path):
+            other, then = self._database.execute("SELECT scenario, made_from FROM sweep").fetchone()
+            differ = differences(json_files.parsed(then), asdict(self._origin))
         if other != scenario:
             raise InputError(f"has runs of another scenario: {other}", where=str(self.path), hint=ANOTHER)
-        if differ := differences(json.loads(then), asdict(self._origin)):
+        if differ:
             text = f"has runs with other inputs: {', '.join(differ)}"
             raise InputError(text, where=str(self.path), hint=ANOTHER)
 
@@ -103,14 +106,20 @@ class Results:
 
     def recorded(self) -> dict[Key, Recorded]:
         columns = "variant, settings, seed, expected, observed, verdict, failures, evidence, virtual_s, directory"
-        with _explained(self.path):
+        with _explained(self.path), _undamaged(self.path):
             rows = self._database.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608
-        return {
-            (variant, settings, seed): Recorded(
-                expected, observed, verdict == "as-expected", json.loads(failures), json.loads(evidence), *rest
-            )
-            for variant, settings, seed, expected, observed, verdict, failures, evidence, *rest in rows
-        }
+            return {
+                (str(variant), str(settings), int(seed)): Recorded(
+                    expected,
+                    observed,
+                    verdict == "as-expected",
+                    [*map(str, json_files.parsed(failures))],
+                    dict(json_files.parsed(evidence)),
+                    float(virtual_s),
+                    kept and str(kept),
+                )
+                for variant, settings, seed, expected, observed, verdict, failures, evidence, virtual_s, kept in rows
+            }
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -141,6 +150,16 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """Turn an error about what the file has into one of the project's."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        text = f"is damaged: {type(error).__name__}: {error}"
+        raise InputError(text, where=str(path), hint="Name another with --results.") from None
 
 
 @contextmanager

@@ -6,12 +6,10 @@ preceded by its length (worker_processes.py).
 """
 
 import asyncio
-import io
 import os
 import pickle
 import shutil
 import sys
-import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import chdir, suppress
 from pathlib import Path
@@ -23,6 +21,7 @@ from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
+from testbed.machine.sweeps import answers
 from testbed.machine.sweeps.points import Point, Work
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
@@ -30,16 +29,16 @@ from testbed.protocol import messages
 KEEP = 4
 """Code, work, and images with snapshots kept for the last sweeps, of each so many; a killed client's partial files
 too."""
-LACKS = ("lacks", None)
+LACKS = answers.write("lacks")
 """The answer of a host without the image."""
 LENGTH = 8
 """Length of the header before an answer, in bytes. It has the answer's length."""
-Act = Callable[..., tuple[str, Any]]
+Act = Callable[..., bytes]
 
 
 def main() -> None:
     work_file, digest = sys.argv[1:]
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # requests and answers are between the worker and this process alone
@@ -47,32 +46,32 @@ def main() -> None:
     with suppress(EOFError):
         while True:
             action, *others = pickle.load(requests)  # noqa: S301 - the sweep's own
-            answer = pickle.dumps(answered(ACTIONS[action], work, digest, others))
-            answers.write(len(answer).to_bytes(LENGTH, "big") + answer)
-            answers.flush()
+            answer = answered(ACTIONS[action], work, digest, others)
+            replies.write(len(answer).to_bytes(LENGTH, "big") + answer)
+            replies.flush()
 
 
-def answered(act: Act, work: Work, digest: str, others: Sequence[Any]) -> tuple[str, Any]:
+def answered(act: Act, work: Work, digest: str, others: Sequence[Any]) -> bytes:
     """Return the answer to a request. Restore the environment and the directory for the next one."""
     environment = {**os.environ}
     try:
         with chdir("."):
             return act(work, digest, *others)
     except TestbedError as error:
-        return "failed", messages.failure(error)
+        return answers.write("failed", messages.failure(error))
     finally:
         os.environ.clear()
         os.environ.update(environment)
 
 
-def prepare(work: Work, digest: str) -> tuple[str, Any]:
+def prepare(work: Work, digest: str) -> bytes:
     for kind in "code", "work", "image", "sent", "part", "making":
         prune(Path.cwd(), f"{kind}-*")
     machine = machine_with(work, digest)
-    return ("identity", Identity.of(machine)) if machine else LACKS
+    return answers.write("identity", Identity.of(machine)) if machine else LACKS
 
 
-def take_image(work: Work, digest: str, sent: str) -> tuple[str, Any]:
+def take_image(work: Work, digest: str, sent: str) -> bytes:
     """Import an image that was sent, into a cache for it alone: the user's own may be another of the same version."""
     exported = Path(sent)
     use_own_cache(digest)
@@ -81,13 +80,13 @@ def take_image(work: Work, digest: str, sent: str) -> tuple[str, Any]:
     return prepare(work, digest)
 
 
-def run(work: Work, digest: str, point: Point, kept: bool) -> tuple[str, Any]:
+def run(work: Work, digest: str, point: Point, kept: bool) -> bytes:
     machine = machine_with(work, digest)
     if machine is None:
         return LACKS
     with child_processes.scratch() as out:
         result = asyncio.run(work.carry_out(point.variant, point.seed, machine, out))
-        return "ended", (result, None if result.as_expected or not kept else packed(out))
+        return answers.write("ended", result, b"" if result.as_expected or not kept else answers.packed(out))
 
 
 def machine_with(work: Work, digest: str) -> VirtualMachine | None:
@@ -112,17 +111,9 @@ def use_own_cache(digest: str) -> None:
     cache.directory("images")
 
 
-def packed(directory: Path) -> bytes:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as tar:
-        tar.add(directory, arcname=".")
-    return data.getvalue()
-
-
 def prune(parent: Path, pattern: str) -> None:
     """Remove all but the last used ones."""
-    found = sorted(parent.glob(pattern), key=lambda path: path.stat().st_mtime)
-    for path in found[:-KEEP]:
+    for path in cache.by_use(parent.glob(pattern))[:-KEEP]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -7,7 +7,6 @@ here: rules get an `Observations`, and no path.
 from __future__ import annotations
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.errors import InputError
-from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, PlanRows, events, flight
+from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, events, flight
 from testbed.protocol.events import Data
 from testbed.protocol.flight import Call
-from testbed.records import switch_tables
+from testbed.records import json_files, switch_tables
 from testbed.records.comments import rows
 from testbed.records.event_reader import Log, happened_ns
 from testbed.records.switch_tables import Tables
@@ -187,27 +186,11 @@ def _is_name(found: str) -> bool:
 
 
 def _interfaces(file: Path) -> list[InterfaceRow]:
-    try:
-        found: PlanRows = json.loads(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    except (ValueError, RecursionError):
-        raise InputError("is damaged: it is not JSON", where=str(file)) from None
-    if not isinstance(found, dict):
-        raise InputError("is damaged: it is not a topology", where=str(file))
-    return list(rows(found))
-
-
-def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(file.read_bytes().splitlines() if file.is_file() else (), 1):
-        try:
-            yield number, json.loads(line)
-        except (ValueError, RecursionError):
-            yield number, None
+    return list(rows(json_files.plan(file)))
 
 
 def _counted(file: Path) -> Iterator[tuple[int, Counters]]:
-    for number, line in _lines(file):
+    for number, line in json_files.lines(file):
         match line:
             case {"t": int(t), "counters": dict(found)}:
                 yield t, _by_name(found)
@@ -229,7 +212,7 @@ def _by_name(found: Mapping[str, Any]) -> Counters:
 
 
 def _flight(file: Path) -> Iterator[Call]:
-    for number, line in _lines(file):
+    for number, line in json_files.lines(file):
         try:
             yield flight.read(line)
         except ValueError as error:

@@ -27,6 +27,8 @@ function show(report) {
       draw(report);
     } else charts.forEach(one => one.resize());
   });
+  window.addEventListener("beforeprint", () => drawOnPaper(report));
+  window.addEventListener("afterprint", () => draw(report));
   draw(report);
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
@@ -39,6 +41,18 @@ function draw(report) {
   root.replaceChildren(head(report), variants(report), ...page.elements);
   page.draw();
   window.scrollTo(0, at);
+}
+
+/* On paper nothing can be chosen: all variants are there, unfolded. */
+function drawOnPaper(report) {
+  forgetCharts();
+  const pages = state.compared ? [comparison(report)] : report.parts.map((_, number) => single(report, number)),
+    titled = (page, number) => [pages.length > 1 && h("h1", {}, report.parts[number].label), ...page.elements];
+  const root = document.getElementById("report");
+  root.replaceChildren(head(report), variants(report), ...pages.flatMap(titled).filter(Boolean));
+  for (const page of pages) page.draw();
+  for (const folded of root.querySelectorAll("details")) folded.open = true;
+  charts.forEach(one => one.getZr().flush());
 }
 
 function choose(report, number) {
@@ -205,8 +219,8 @@ function variants(report) {
   );
 }
 
-function single(report) {
-  const part = report.parts[state.chosen];
+function single(report, number = state.chosen) {
+  const part = report.parts[number];
   if (!part) return { elements: [], draw: () => {} };
   const run = report.runs[part.run];
   const events = new EventList(part),
@@ -222,6 +236,7 @@ function single(report) {
         : h("p", { class: "quiet" }, "The run ended before anything happened in it."),
     ],
     ["packets", "Packets", packetTable(part)],
+    ...(part.typed.length ? [["typed", "What was typed", typed(part, t => timeline.reach(t))]] : []),
     ...(plots ? [["counted", "Counters over time", plots.element]] : []),
     ...(part.matrices.length ? [["matrices", "Traffic matrix", matrices(part)]] : []),
     ["counters", "Counters", counted.element || counted],

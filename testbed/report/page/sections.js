@@ -129,6 +129,29 @@ function gear(part, run) {
   );
 }
 
+/* The commands that a user gave in a lab, and what came back. */
+function typed(part, reach) {
+  return h(
+    "ol",
+    { class: "moments" },
+    part.typed.map(([t, command, status, back]) =>
+      h(
+        "li",
+        { class: "step" },
+        h("button", { type: "button", class: "at", onclick: () => reach(t) }, moment(t)),
+        h(
+          "div",
+          {},
+          h("code", {}, `testbed ${command}`),
+          status === null && h("span", { class: "quiet" }, " went on until the end of the lab"),
+          status > 0 && h("span", { class: "bad" }, ` status ${status}`),
+          back && h("pre", { class: "back" }, back),
+        ),
+      ),
+    ),
+  );
+}
+
 function files(part) {
   return h(
     "div",

@@ -100,6 +100,8 @@ function moments(part, reach) {
         add(to, `${lane.name}: ${text} after ${lasting(to - from)}`, level);
     }
   }
+  for (const [at, command, status] of part.typed)
+    add(at, `testbed ${command}${status ? `: status ${status}` : ""}`, status ? "bad" : "");
   const { t, text } = part.events;
   for (const number of part.observations) add(t[number], text[number], part.observed === "fault" ? "bad" : "good");
   found.sort((a, b) => a.t - b.t || b.step - a.step);
@@ -123,6 +125,37 @@ function moments(part, reach) {
         h("span", { class: "quiet" }, `${found.length - shown.length} more in the list of events`),
       ),
   );
+}
+
+/* The profiles that switches started with, and where each value is from: what a verdict may rest on. */
+function profiles(part) {
+  return part.switches.map(one => {
+    const counts = new Map();
+    for (const [, , quality] of one.values) counts.set(quality, (counts.get(quality) || 0) + 1);
+    const known = ["documented", "from memory", "chosen", "set here"].filter(quality => counts.has(quality)),
+      names = one.names.length > 4 ? `${one.names.slice(0, 3).join(", ")} and ${one.names.length - 3} more` : one.names.join(", ");
+    return h(
+      "details",
+      { class: "about small" },
+      h(
+        "summary",
+        {},
+        `${names}: ${one.profile} `,
+        h("span", { class: "quiet" }, `(${known.map(quality => `${counts.get(quality)} ${quality}`).join(", ")})`),
+      ),
+      h(
+        "table",
+        {},
+        h(
+          "tbody",
+          {},
+          one.values.map(([name, value, quality]) =>
+            h("tr", {}, h("td", { class: "mono" }, name), h("td", {}, value), h("td", { class: "quiet" }, quality)),
+          ),
+        ),
+      ),
+    );
+  });
 }
 
 function summary(part, drawings, reach) {
@@ -167,7 +200,9 @@ function summary(part, drawings, reach) {
       part.text && h("p", { class: "quiet" }, part.text),
       observation && h("div", { class: "outcome" }, observation),
       part.failures.map(text => h("div", { class: "failures" }, text)),
+      part.warnings.map(text => h("div", { class: "failures warning" }, text)),
       pairs("evidence", part.evidence),
+      part.settings.length > 0 && [h("h3", { style: "margin-top: 22px" }, "Settings"), pairs("evidence", part.settings)],
       part.lanes.length > 0 && [h("h3", { style: "margin-top: 22px" }, "What happened"), moments(part, reach)],
     ),
     h(
@@ -178,6 +213,7 @@ function summary(part, drawings, reach) {
         ? h("p", { class: "quiet" }, "The run ended before its topology was planned.")
         : drawing(drawings[part.drawing], part.marks),
       marks,
+      part.switches.length > 0 && [h("h3", { style: "margin-top: 22px" }, "Profiles of switches"), profiles(part)],
     ),
   );
 }

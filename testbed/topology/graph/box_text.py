@@ -16,6 +16,9 @@ PAD = 10
 ROWS = 16
 """The maximum of names in a column of a box with many hosts."""
 MAX_VLANS = 4
+MAX_VALUES = 4
+LONGEST = 20
+"""The maximum of characters of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,28 @@ def written(picture: Picture, box: Box) -> list[Label]:
 
 def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     kind = node.profile or node.kind
-    lines = [Label(PAD, 0, node.name, node=node.name, style="name"), Label(PAD, LINE, kind, SMALL, style="quiet")]
+    lines = [Label(PAD, 0, node.name, node=node.name, style="name")]
+    values = [f"{name} {_short(value)}" for name, value in sorted(node.profile_values)]
+    quiet = [kind, *_at_most(MAX_VALUES, values, "values")]
     hosted = {port.vlan for port in node.interfaces if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
     vlans = [
         " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
         for svi in node.svis
         if svi.vlan in hosted or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
     ]
-    if len(vlans) > MAX_VLANS:
-        vlans[MAX_VLANS - 1 :] = [f"and {len(vlans) - MAX_VLANS + 1} VLANs more"]
-    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=2)]
+    lines += [Label(PAD, number * LINE, text, SMALL, style="quiet") for number, text in enumerate(quiet, start=1)]
+    vlans = _at_most(MAX_VLANS, vlans, "VLANs")
+    return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=1 + len(quiet))]
+
+
+def _at_most(number: int, texts: list[str], what: str) -> list[str]:
+    rest = len(texts) - number + 1
+    return texts if rest <= 1 else [*texts[: number - 1], f"and {rest} {what} more"]
+
+
+def _short(value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _host_lines(picture: Picture, box: Box) -> list[Label]:

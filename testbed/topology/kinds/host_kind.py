@@ -13,10 +13,9 @@ from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKey
 from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
 from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
-from testbed.topology.values import RDMA, check_rdma, string_schema
+from testbed.topology.values import RDMA, check_rdma, mapping_schema, string_schema
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-_SYSCTL = r"[a-z0-9_]+([./][A-Za-z0-9_-][A-Za-z0-9._-]*){1,9}"
 
 
 def check_command(value: str) -> str:
@@ -43,25 +42,6 @@ def check_env(value: dict[str, Any]) -> dict[str, str]:
     return env
 
 
-def parse_sysctls(value: Any) -> Any:
-    """Return sysctls of a network namespace such as ``net.ipv4.ip_forward`` as paths below /proc/sys."""
-    if not isinstance(value, dict):
-        return value
-    found: dict[str, str] = {}
-    for key, item in value.items():
-        name, shown = str(key), quoted(key)
-        if not re.fullmatch(_SYSCTL, name):
-            raise ValueError(f"{shown} is not the name of a sysctl such as net.ipv4.ip_forward")
-        # As in sysctl(8): in a name with slashes dots are literal, those of a VLAN's interface.
-        path = name if "/" in name else name.replace(".", "/")
-        if not path.startswith("net/"):
-            raise ValueError(f"sysctl {shown} belongs to the machine, not to a node; a node has only sysctls of net")
-        if isinstance(item, bool) or not isinstance(item, str | int) or not str(item).isprintable() or item == "":
-            raise ValueError(f"sysctl {shown} must be a number or a string, not {describe(item)}")
-        found[path] = str(item)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Nic:
     """A NIC of this machine, by the name of its RDMA device."""
@@ -79,14 +59,10 @@ def parse_rdma(value: Any) -> Any:
     return Nic(check_rdma(value["device"]))
 
 
-def _mapping(pattern: str, *types: str) -> WithJsonSchema:
-    """Return the JSON Schema of a mapping whose keys match the pattern."""
-    values = {pattern: {"type": list(types)}}
-    return WithJsonSchema({"type": "object", "patternProperties": values, "additionalProperties": False})
-
-
 Command = Annotated[str, AfterValidator(check_command)]
-Env = Annotated[dict[str, Any], AfterValidator(check_env), _mapping(f"^{_VARIABLE}$", "string", "integer", "boolean")]
+Env = Annotated[
+    dict[str, Any], AfterValidator(check_env), mapping_schema(f"^{_VARIABLE}$", "string", "integer", "boolean")
+]
 Rdma = Annotated[
     bool | Nic,
     BeforeValidator(parse_rdma),
@@ -105,7 +81,6 @@ Rdma = Annotated[
         }
     ),
 ]
-Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), _mapping(r"^net[./]", "string", "integer")]
 
 
 class HostKeys(RoutedKeys):
@@ -131,11 +106,6 @@ class HostKeys(RoutedKeys):
     """
     env: Env | None = None
     """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
-    sysctls: Sysctls | None = None
-    """
-    Host, linux: sysctls of its network namespace by name, such as `net.ipv4.ip_forward: 1`, set before its interfaces
-    come up. Merged by name over the levels of the file.
-    """
 
 
 class Host(Kind):

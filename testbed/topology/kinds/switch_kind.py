@@ -115,6 +115,7 @@ class Switch(Kind):
             profile=keys.profile or "",
             profile_values=tuple((keys.profile_values or {}).items()),
             svis=svis,
+            sysctls=tuple((keys.sysctls or {}).items()),
             routes=static_routes(node, own, problems) if keys.routes is not None else (),
             bgp=speaker,
             host_routes=node.host_routes,

@@ -149,10 +149,10 @@ class Job:
         self._watch = Watch(self)
         self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
 
-    def launch(self, host: Host, command: Sequence[str]) -> None:
+    def launch(self, host: Host, command: Sequence[str], *, own_run: bool = True) -> None:
         """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
-        whole job is closed with its host at the latest."""
-        self._processes.append(host.spawn("env", "-C", str(self.directory), *command))
+        whole job is closed with its host at the latest. `own_run` as for `Namespace.launch`."""
+        self._processes.append(host.launch("env", "-C", str(self.directory), *command, own_run=own_run))
         host.defer(self.close)
 
     @classmethod

@@ -90,7 +90,13 @@ def mpirun(
     for rank in ranks:
         write_settings(job, rank)
     agent = job.directory / "agent"
-    mounts = "; ".join(f"mount --bind $devices/{name} {where}" for name, where in own_devices.SHOWN.items())
+    mounts = "; ".join(
+        (
+            *(f"mount --bind $devices/{name} {where}" for name, where in own_devices.SHOWN.items()),
+            *("mkdir -p $devices/run/testbed", "mount --rbind /run/testbed $devices/run/testbed"),
+            "mount --rbind $devices/run /run",
+        )
+    )
     agent.write_text(AGENT.format(directory=shlex.quote(str(job.directory)), namespaces=netns.RUN, mounts=mounts))
     agent.chmod(0o755)
     places = job.directory / "ranks.hosts"
@@ -111,7 +117,7 @@ def mpirun(
     ]
     if beside:
         job.bring(beside)
-    job.launch(launcher, command)
+    job.launch(launcher, command, own_run=False)  # the agent reaches the hosts by their namespaces
     return job
 
 

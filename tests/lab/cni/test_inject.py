@@ -2,16 +2,19 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
-from networks import bridge
+from networks import bridge, ipam, network
 
 from testbed.cni.runtime.plugin_call import CniError
 from testbed.errors import InputError
 from testbed.lab.pods import Caller, UnschedulableError
-from testbed.workload import connected
+from testbed.workload import Traffic, connected
 
 pytestmark = pytest.mark.topology("rails.clab.yml")
+HCAS = Path(__file__).with_name("rails.clab.yml").read_text().replace("host: {rdma: false}", "host: {}")
+"""The same nodes with an RDMA device on each NIC."""
 INSUFFICIENT = "0/1 nodes are available: 1 Insufficient spidernet.io/"
 
 
@@ -61,6 +64,64 @@ def test_a_third_pod_of_a_node_is_refused_or_waits(lab, make):
     assert phases == ["Pending"]
     assert lab.objects.get("Pod", "third", "ai")["status"]["phase"] == "Running"
     assert third["net2"].rdma
+
+
+ISOLATED = """
+apiVersion: spiderpool.spidernet.io/v2beta1
+kind: SpiderMultusConfig
+metadata: {name: isolated, namespace: ai}
+spec:
+  cniType: sriov
+  sriov: {resourceName: spidernet.io/gpu2sriov, rdmaIsolation: true, ippools: {ipv4: [rail2]}}
+"""
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=pytest.mark.topology("rails.clab.yml", rdma_mode=mode))
+        for mode in ("shared", "exclusive")
+    ],
+)
+def test_isolated_vfs_need_the_exclusive_mode_as_rdma_cni_has_it(lab, make, tmp_path, mode):
+    (tmp_path / "isolated.yaml").write_text(ISOLATED)
+    lab.objects.apply(str(tmp_path / "isolated.yaml"))
+    annotations = {"k8s.v1.cni.cncf.io/networks": "isolated"}
+    given = {"namespace": "ai", "annotations": annotations, "resources": {"spidernet.io/gpu2sriov": 1}}
+    if mode == "exclusive":
+        assert lab.pods.create(lab.host("node1"), "one", [bridge()], **given)["net1"].rdma
+        return
+    with pytest.raises(CniError, match="RDMA subsystem namespace awareness mode is set to shared"):
+        lab.pods.create(lab.host("node1"), "one", [bridge()], **given)
+
+
+@pytest.mark.topology(HCAS, rdma_mode="shared")
+def test_a_pod_with_a_shared_device_and_no_network_on_it_sends_as_its_node(lab, make):
+    """Upstream, no part of the kernel asks whether a process may use a GID: rdma_dev_access_netns allows every network
+    namespace in shared mode, and the packets leave by the GID's interface."""
+    node, far = lab.host("node1"), lab.host("node2")
+    resources = {"spidernet.io/shared_cx5_gpu1": 1}
+    other = network({"type": "macvlan", "master": "eth2", "ipam": ipam(20)})
+    pod = lab.pods.create(node, "alone", [other], namespace="ai", resources=resources)
+    assert pod.run("ibv_devices").stdout.split()[-2] == "node1-eth1"
+    traffic = Traffic(node["eth1"])
+    options = ("ibv_rc_pingpong", "-g", "1", "-n", "10", "-d")
+    server = far.spawn(*options, "node2-eth1")
+    lab.scheduler.sleep(0.5)
+    pod.run(*options, "node1-eth1", str(far["eth2"].address().ip))
+    assert server.wait(5) == 0
+    assert traffic.bytes()["roce_out"] > 10 * 4096
+    without = lab.pods.create(node, "without", [other], namespace="ai")
+    assert "node1" not in without.run("ibv_devices").stdout
+
+
+@pytest.mark.topology("rails.clab.yml", rdma_mode="exclusive")
+def test_nothing_is_shared_in_exclusive_mode_and_the_refusal_says_why(lab, make):
+    with pytest.raises(UnschedulableError) as said:
+        make("first")
+    assert said.value.message == f"pod first: {INSUFFICIENT}shared_cx5_gpu1."
+    assert "does not start in RDMA's exclusive mode" in said.value.hint
 
 
 def test_a_pod_that_has_waited_long_enough_is_refused_and_leaves_nothing(lab, make):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from networks import ROUTED, ipam, macvlan, network, write_plugin
+from networks import FLAT, ROUTED, ipam, macvlan, network, write_plugin
 
 from testbed import Lab
 from testbed.workload.verbs import connect_pair, open_endpoint
@@ -60,6 +60,41 @@ def test_the_example_of_the_specification_is_added_checked_and_deleted(lab, log)
     assert added["data"]["result"]["cniVersion"] == "1.0.0"
     assert added["data"]["result"]["dns"] == {"nameservers": ["10.1.0.1"]}
     lab.host("node1").run("ip", "link", "del", "cni0")
+
+
+OMITS_MAC = r"""
+ip link add tmp0 link eth1 type macvlan mode bridge
+ip link set tmp0 netns "$CNI_NETNS"
+enter="nsenter --net=$CNI_NETNS"
+$enter ip link set tmp0 name "$CNI_IFNAME"
+$enter ip addr add ADDRESS dev "$CNI_IFNAME"
+$enter ip link set "$CNI_IFNAME" up
+echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}],
+       "ips": [{"address": "ADDRESS", "interface": 0}]}'
+"""
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(FLAT)
+def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, tmp_path, monkeypatch):
+    """Its event has that MAC, by which a report names the owner of the stale entry, and shows it in red."""
+    add = OMITS_MAC.replace("ADDRESS", "10.0.20.100/24")
+    write_plugin(tmp_path / "plugins", "omits", add, 'nsenter --net=$CNI_NETNS ip link del "$CNI_IFNAME"')
+    monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
+    one = lab.pods.create(lab.host("node1"), "one", [network({"type": "omits"})])
+    mac = one.run("cat", "/sys/class/net/eth0/address").stdout.strip()
+    assert one["eth0"].mac == mac
+    assert one.ping("10.0.20.1", within=2)
+    one.delete()
+    two = lab.pods.create(lab.host("node2"), "two", [network({"type": "omits"})])
+    lab.scheduler.sleep(1)
+    assert lab.switch("leaf").neighbour("10.0.20.100") == mac
+    added = {event["node"]: event["data"] for event in log.find("cni", command="ADD")}
+    assert {name: (data["mac"], data["addresses"]) for name, data in added.items()} == {
+        "one": (mac, ["10.0.20.100/24"]),
+        "two": (two["eth0"].mac, ["10.0.20.100/24"]),
+    }
+    assert two["eth0"].mac not in ("", mac)
 
 
 TRUNK = """\

@@ -182,6 +182,33 @@ def test_rdma_works_on_the_interfaces_of_other_plugins_too(lab, kind, options):
 
 
 @pytest.mark.topology(ROUTED)
+@pytest.mark.fresh
+def test_a_vf_comes_back_when_the_namespace_of_its_pod_is_lost(lab):
+    """Down, with its MAC, under the name that it had there, unless that is taken: as hardware does."""
+    node = lab.host("node1")
+    pods = []
+    for number in range(2):
+        node.add_vf(f"vf{number}", "eth1")
+        plugin = {"type": "host-device", "device": f"vf{number}", "ipam": ipam(10)}
+        pods.append(lab.pods.create(node, f"pod{number}", [network(plugin, {"type": "rxe"})]))
+    macs = [pod["eth0"].mac for pod in pods]
+    macvlan = lab.pods.create(node, "other", [network({"type": "macvlan", "master": "eth1", "ipam": ipam(10)})])
+    for pod in [*pods, macvlan]:
+        pod.lose()
+
+    back = {name: (mac, index) for index, (name, mac) in node.kernel.macvlans().items()}
+    assert [mac for mac, _ in back.values()] == macs
+    (_, index) = back.pop(next(name for name in back if name != "eth0"))
+    assert list(back) == ["eth0"]
+    assert f"dev{index}@" in node.run("ip", "link").stdout
+    assert "eth0" not in node.run("ip", "link", "show", "up").stdout
+    with pytest.raises(TestbedError, match="failed to find host device: Link not found"):
+        lab.pods.create(node, "next", [network({"type": "host-device", "device": "vf0", "ipam": ipam(10)})])
+    again = lab.pods.create(node, "again", [network({"type": "host-device", "device": "eth0", "ipam": ipam(10)})])
+    assert again["eth0"].mac == macs[0]
+
+
+@pytest.mark.topology(ROUTED)
 def test_plugins_chain_behind_rxe(lab):
     tuning = {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_announce": "2"}}
     pod = lab.pods.create(lab.host("node1"), "pod", [macvlan(ipam(10), tuning, {"type": "sbr"})])

@@ -206,6 +206,12 @@ def test_nodes_reach_each_other_by_ip(lab: Lab) -> None:
     assert lab.host("a")["eth1"].ping_gateway()
 
 
+def paused_us(lab: Lab) -> list[int]:
+    """Return how long the port to c and a's NIC have been stopped, as their counters say."""
+    leaf, a = (lab.interface(end).lossless.counters() for end in ("leaf:e3", "a:eth1"))
+    return [leaf["SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US"], a["rx_prio3_pause_duration"]]
+
+
 @pytest.mark.fresh
 def test_a_storm_stops_whoever_sends_there_and_the_others_behind_it(lab: Lab) -> None:
     end = pair(lab, "a", "c", LOSSLESS)
@@ -215,6 +221,11 @@ def test_a_storm_stops_whoever_sends_there_and_the_others_behind_it(lab: Lab) ->
         assert not end.done(posted)
         assert lab.interface("leaf:e3").lossless.paused(3)
         assert lab.interface("a:eth1").lossless.paused(3)
+        before = paused_us(lab)
+        lab.scheduler.sleep(2)
+        assert [after - us for us, after in zip(before, paused_us(lab), strict=True)] == pytest.approx(
+            [2e6, 2e6], rel=1e-3
+        )
         assert pair(lab, "a", "c", BEST_EFFORT).write(1_000, within=5).status == "SUCCESS"
     assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == 0
     lab.scheduler.sleep(1)

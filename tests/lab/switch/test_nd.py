@@ -203,8 +203,9 @@ def test_after_a_silent_move_the_old_entry_lives_its_whole_age(lab, log):
     know_the_gateways(lab)
     a, b, c = lab.host("a"), lab.host("b"), lab.host("c")
     assert a.ping(B, within=1)
+    address = b["eth1"].address(6)
     b["eth1"].down()
-    c["eth1"].add_address(b["eth1"].address(6))
+    c["eth1"].add_address(address)
 
     lab.scheduler.sleep(1400)
     assert not a.ping(B, within=1)

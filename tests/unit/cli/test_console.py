@@ -115,6 +115,12 @@ def test_evidence_has_a_column_where_there_is_room_and_lines_of_its_own_where_no
     assert "evidence" not in narrow
 
 
+def test_a_warning_is_shown_and_changes_no_verdict(result_of: Callable[..., RunResult], good: VariantResult) -> None:
+    text = reported(result_of(replace(good, warnings=["a: nc ended with status 1"])), 80)
+    assert "good: to be looked at\n  a: nc ended with status 1\n" in text
+    assert "tiny: as expected · 1 variant · " in text
+
+
 def test_a_report_of_one_variant_as_expected_has_no_failures(
     result_of: Callable[..., RunResult], good: VariantResult
 ) -> None:

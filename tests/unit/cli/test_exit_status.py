@@ -271,6 +271,14 @@ def test_a_read_only_file_system_is_3_and_names_the_file(
     assert "XDG_CACHE_HOME for the cache" in said
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_file_of_somebody_else_is_3(
+    ends_with: Callable[..., int], capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    assert ends_with(OSError(number, "no", "/home/other/x")) == 3
+    assert "error: /home/other/x: permission denied" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("defect", [ValueError("ours"), PermissionError(errno.EACCES, "denied")])
 def test_a_defect_of_testbed_stays_an_exception(ends_with: Callable[..., int], defect: Exception) -> None:
     with pytest.raises(type(defect)):

@@ -79,7 +79,7 @@ def test_a_place_where_nothing_can_be_written_is_2_before_a_machine_is_asked_for
 ) -> None:
     (tmp_path / "file").write_text("")
     assert invoke(["run", str(tiny), "--junit", str(tmp_path / "file" / "run.xml")]) == 2
-    assert "cannot be made: " in capsys.readouterr().err
+    assert "cannot be written: " in capsys.readouterr().err
 
 
 # Sessions of pytest

@@ -173,6 +173,19 @@ def test_a_damaged_run_directory_is_2(
     assert "Traceback" not in error
 
 
+def test_code_is_not_run_as_root_because_a_directory_says_so(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = run("--variant", "good")
+    assert invoke(["rerun", str(directory), "--machine", "local"]) == 2
+    assert "the run was in a micro-VM: leave out --machine local" in capsys.readouterr().err
+    changed(machine="local")(directory)
+    assert invoke(["rerun", str(directory)]) == 2
+    said = capsys.readouterr().err
+    assert "was run on a machine's own kernel: its code would run here as root" in said
+    assert "Do you know the scenario in it? Then add --machine local." in said
+
+
 @pytest.mark.parametrize(
     ("place", "guess"),
     [("runs/tiny", "Did you mean runs/tiny/latest?"), ("runs/tiny/latest/good", "Did you mean runs/tiny/latest?")],

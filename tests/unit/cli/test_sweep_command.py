@@ -190,6 +190,32 @@ def test_a_database_of_the_users_is_refused(ran: Ran, capsys: pytest.CaptureFixt
     assert "mine: is not a sweep's result file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM sweep",
+        "UPDATE sweep SET made_from = '['",
+        "UPDATE sweep SET made_from = '{}'",
+        "UPDATE sweep SET made_from = 'null'",
+        "UPDATE runs SET failures = 'x'",
+        "UPDATE runs SET failures = '1'",
+        "UPDATE runs SET evidence = '[1]'",
+        "UPDATE runs SET evidence = '{\"x\": NaN}'",
+        "UPDATE runs SET virtual_s = 'long'",
+        "UPDATE runs SET failures = x'ff'",
+        "UPDATE runs SET seed = 'one'",
+    ],
+)
+def test_a_result_file_that_somebody_damaged_is_one_message(
+    ran: Ran, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("--seeds", "1", "--variant", "good", "--results", "some.sqlite") == 0
+    with closing(sqlite3.connect("some.sqlite")) as database, database:
+        database.execute(damage)
+    assert sweep("--seeds", "1", "--variant", "good", "--results", "some.sqlite") == 2
+    assert "some.sqlite: is damaged: " in capsys.readouterr().err
+
+
 def test_two_sweeps_do_not_write_to_one_file(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,9 +30,11 @@ def of_node(
     labels: dict[str, str] | None = None,
     shared: tuple[dict[str, Any], ...] = (),
     status: dict[str, Any] | None = None,
+    exclusive: bool = False,
 ) -> dict[str, Offer]:
     read = [NodePolicy.model_validate(VFS | one) for one in policies]
-    return offers(["eth0", "eth1"], labels or {}, status or {}, map(SharedDevice.model_validate, shared), read)
+    devices = map(SharedDevice.model_validate, shared)
+    return offers(["eth0", "eth1"], labels or {}, status or {}, devices, read, exclusive=exclusive)
 
 
 def test_a_shared_device_is_on_the_nodes_that_have_its_interface():
@@ -41,6 +43,14 @@ def test_a_shared_device_is_on_the_nodes_that_have_its_interface():
         "spidernet.io/gpu1": Offer(100, shared=["eth1"]),
         "spidernet.io/gpu2": Offer(0, shared=[]),
     }
+
+
+def test_the_plugin_of_shared_devices_does_not_start_in_exclusive_mode():
+    """As ValidateRdmaSystemMode of k8s-rdma-shared-dev-plugin has it; VFs have another plugin."""
+    found = of_node({}, shared=(GPU1,), status={"allocatable": {"spidernet.io/gpu1": "63"}}, exclusive=True)
+    assert found["spidernet.io/gpu1"].amount == 0
+    assert "incorrect RDMA subsystem network namespace" in found["spidernet.io/gpu1"].why_none
+    assert found["spidernet.io/vfs"].amount == 3
 
 
 def test_a_resource_without_a_prefix_is_rdma_s():

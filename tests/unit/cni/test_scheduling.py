@@ -34,6 +34,9 @@ class Node:
     def __str__(self) -> str:
         return self.name
 
+    def claim_vf(self, *_: str) -> None:
+        """A VF is made without a kernel."""
+
 
 @dataclass(eq=False)
 class Asking:
@@ -52,7 +55,8 @@ class Asking:
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(scheduling, "is_exclusive", lambda: False)
     made = Cluster(tmp_path / "cluster" / "objects.sqlite", tmp_path, lambda *_, **__: None)
     for name in "node1", "node2":
         made.apply(GPUS | {"metadata": {"name": name}})
@@ -60,11 +64,10 @@ def cluster(tmp_path):
 
 
 @pytest.fixture
-def vfs(cluster, monkeypatch):
+def vfs(cluster):
     """Two resources that have the same VFs, which are made without a kernel."""
     for name in "vfs", "same":
         cluster.apply(VFS | {"metadata": {"name": name}, "spec": {**VFS["spec"], "resourceName": name}})
-    monkeypatch.setattr(scheduling, "made", lambda *_: iter(()))
 
 
 @pytest.fixture

@@ -83,8 +83,11 @@ def test_what_a_pod_gets() -> None:
         ({"interfaces": [{"sandbox": POD.netns}]}, "the name and the MAC of an interface must be strings"),
     ],
 )
-def test_a_malformed_result(found: dict[str, Any], wrong: str) -> None:
-    problem = verification.problem(CHAIN, POD, [found, found, found])
-    assert problem
-    assert (problem.code, problem.plugin) == (6, "rxe")
-    assert problem.text.startswith(f"its result is malformed: {wrong}")
+def test_a_malformed_result_is_that_of_the_plugin_that_brought_it(found: dict[str, Any], wrong: str) -> None:
+    """Those after it pass it on."""
+    for number, kind in enumerate(CHAIN.types):
+        results = [{}] * number + [found] * (len(CHAIN.types) - number)
+        problem = verification.problem(CHAIN, POD, results)
+        assert problem
+        assert (problem.code, problem.plugin) == (6, kind)
+        assert problem.text.startswith(f"its result is malformed: {wrong}")

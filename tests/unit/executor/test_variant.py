@@ -25,7 +25,11 @@ class Files:
 
 @pytest.fixture
 def run() -> Any:
-    return SimpleNamespace(failures=["an expectation"])
+    return SimpleNamespace(
+        failures=["an expectation"],
+        warnings=[],
+        lab=SimpleNamespace(scheduler=SimpleNamespace(programs=SimpleNamespace(unseen=lambda: ["it ended"]))),
+    )
 
 
 def test_the_end_of_a_run_is_saved(run: Any, tmp_path: Path) -> None:
@@ -34,6 +38,7 @@ def test_the_end_of_a_run_is_saved(run: Any, tmp_path: Path) -> None:
         pass
     assert files.saved == ["the end"]
     assert run.failures == ["an expectation", "no counters at the end"]
+    assert run.warnings == ["it ended"]
 
 
 def test_what_cut_a_run_short_is_its_first_failure_before_the_lab_is_taken_down(run: Any, tmp_path: Path) -> None:

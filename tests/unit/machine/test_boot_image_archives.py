@@ -49,6 +49,11 @@ def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_ro
     assert [path.name for path in imported.path.parent.iterdir()] == [imported.path.name]
 
 
+def test_a_place_where_no_archive_can_be_written_is_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written: "):
+        boot_image.export(make_image(tmp_path / "elsewhere"), Path("/proc/self/image.tar"))
+
+
 def test_a_directory_with_the_layout_is_imported(tmp_path: Path) -> None:
     with tarfile.open(exported(tmp_path)) as tar:
         tar.extractall(tmp_path / "layout", filter="data")
@@ -91,8 +96,30 @@ def test_a_signature_holds_for_the_contents_it_was_made_for(tmp_path: Path) -> N
     config = target.read_bytes()
     forged.write_bytes(config.replace(b'"kernel":"7.3"', b'"kernel":"7.4"'))
     assert forged.read_bytes() != config
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="is not signed"):
         boot_image.import_(forged, public)
+    shutil.copy(f"{target}.sig", f"{forged}.sig")
+    with pytest.raises(InputError, match="is signed with another key, or was changed"):
+        boot_image.import_(forged, public)
+
+
+def test_nothing_of_an_archive_without_a_signature_is_interpreted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, (_, public) = exported(tmp_path), make_keys(tmp_path)
+    monkeypatch.setattr(boot_image, "opened", None)
+    with pytest.raises(InputError, match="is not signed"):
+        boot_image.import_(target, public)
+
+
+def test_a_directory_has_the_signature_within(tmp_path: Path) -> None:
+    private, public = make_keys(tmp_path)
+    with tarfile.open(exported(tmp_path, private)) as tar:
+        tar.extractall(tmp_path / "layout")
+    assert boot_image.import_(tmp_path / "layout", public).file("vmlinuz").read_bytes() == CONTENTS["vmlinuz"]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="this image is signed with another key"):
+        boot_image.import_(tmp_path / "layout", make_keys(tmp_path / "other")[1])
 
 
 @pytest.mark.parametrize("what", ["public", "junk"])

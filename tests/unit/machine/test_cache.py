@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,28 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert cache.root() == Path("/home/someone/.cache/testbed")
+
+
+def test_the_cache_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "testbed").mkdir(parents=True)
+    own = cache.directory("images").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    if own:
+        with pytest.raises(UnsupportedError, match="this cache belongs to another user"):
+            cache.directory("images")
+    else:  # that of root is not, as that of a container's image
+        assert cache.directory("images")
+        os.chown(tmp_path / "cache" / "testbed", 1234, -1)
+        with pytest.raises(UnsupportedError, match="this cache belongs to another user"):
+            cache.directory("images")
+
+
+@pytest.mark.parametrize("place", ["/proc", "/dev/null"])
+def test_a_cache_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    with pytest.raises(UnsupportedError, match="the cache cannot be made: ") as said:
+        cache.directory("images")
+    assert "XDG_CACHE_HOME" in said.value.hint
 
 
 def test_who_makes_something_removes_first_what_killed_makers_left(tmp_path: Path) -> None:
@@ -159,3 +182,21 @@ def test_the_files_used_last_stay(tmp_path: Path) -> None:
     (tmp_path / "a-directory").mkdir()
     cache.prune(tmp_path, 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-directory", *(f"s{age}" for age in range(5))]
+
+
+def test_what_is_of_the_future_goes_first(tmp_path: Path) -> None:
+    """The clock was set back: a file that was just written would else be the oldest, and go."""
+    now = time.time()
+    ages = {"new": 0, "older": 100, "oldest": 200, "of-tomorrow": -86400, "of-next-year": -86400 * 365}
+    for name, age_s in ages.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now - age_s, now - age_s))
+    assert [path.name for path in cache.by_use(tmp_path.iterdir())] == [
+        "of-next-year",
+        "of-tomorrow",
+        "oldest",
+        "older",
+        "new",
+    ]
+    cache.prune(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "older"}

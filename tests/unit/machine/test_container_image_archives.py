@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,6 +144,88 @@ def test_a_cut_archive_is_refused(archive: Callable[[Files], Path], length: int)
     assert "the image is damaged" in refused(path)
 
 
+def linked(name: str, to: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = tarfile.LNKTYPE, to
+    return info
+
+
+def header(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def negative(size: int) -> bytes:
+    """A header with its size in base 256, as GNU tar writes large ones, which tarfile does not."""
+    block = bytearray(header("big"))
+    block[124:136] = (256**12 + size).to_bytes(12) if size < 0 else b"\x80" + size.to_bytes(11)
+    block[148:156] = b"%06o\0 " % (sum(block[:148]) + 8 * 32 + sum(block[156:]))
+    return bytes(block)
+
+
+def pax(*records: bytes) -> bytes:
+    text = b"".join(records)
+    return header("pax", tarfile.XHDTYPE, len(text)) + text.ljust(-(-len(text) // 512) * 512, b"\0")
+
+
+END = bytes(1024)
+HOSTILE = {
+    "negative-size": negative(-1024) + END,
+    "size-beyond-the-file": negative(1 << 60) + END,
+    "negative-pax-size": pax(b"13 size=-1024\n") + header("a") + END,
+    "odd-pax-size": pax(b"999999999999999999999 size=1\n") + header("a") + END,
+    "sparse-without-end": pax(b"22 GNU.sparse.major=1\n", b"22 GNU.sparse.minor=0\n") + header("a") + b"9" * 512,
+    "long-name": gzip.compress(header("n", tarfile.GNUTYPE_LONGNAME, 1 << 28) + bytes(1 << 28)),
+    "long-pax": gzip.compress(header("n", tarfile.XHDTYPE, 1 << 28) + bytes(1 << 28)),
+    "chain-of-headers": 5000 * pax(b"7 a=bc\n") + header("a") + END,
+    "many-members": gzip.compress(20_000 * header("a") + END),
+    "zeros": gzip.compress(header("a", size=1 << 28) + bytes(1 << 28) + END, 9),
+    "links-in-a-circle": b"".join(
+        tarfile.TarInfo.tobuf(info) for info in map(linked, ("manifest.json", "b"), ("b", "manifest.json"))
+    )
+    + END,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_tar_that_no_tool_wrote_is_refused_within_bounds(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(HOSTILE[what])
+    tracemalloc.start()
+    try:
+        refused(path)
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.timeout(60)
+def test_an_index_that_lists_one_many_times_reads_it_once(tmp_path: Path) -> None:
+    """As near to it as digests allow: three levels with 2000 entries each, 8 billion in all."""
+    inner = json.dumps({"manifests": []}).encode()
+    files = dict(LAID_OUT)
+    for _ in range(3):
+        files[f"blobs/sha256/{digest(inner)}"] = inner
+        inner = json.dumps({"manifests": 2000 * [{"digest": f"sha256:{digest(inner)}"}]}).encode()
+    assert "has 0 images" in refused(directory(tmp_path / "layout", {**files, "index.json": inner}))
+
+
+def test_an_index_has_a_thousand_manifests_at_most(tmp_path: Path) -> None:
+    blobs = [json.dumps({"number": number}).encode() for number in range(1001)]
+    index = json.dumps({"manifests": [{"digest": f"sha256:{digest(blob)}"} for blob in blobs]}).encode()
+    files = {f"blobs/sha256/{digest(blob)}": blob for blob in blobs}
+    assert "more than 1000 manifests" in refused(directory(tmp_path / "layout", {**files, "index.json": index}))
+
+
+def test_a_layer_of_zeros_is_not_unpacked_to_its_end(archive: Callable[[Files], Path]) -> None:
+    layer = gzip.compress(bytes(1 << 28))
+    entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
+    files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": layer}
+    assert "a/layer.tar cannot be unpacked: it has more than 100 times its bytes" in refused(archive(files))
+
+
 def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Path]) -> None:
     cut = gzip.compress(LAYERS[0])[:-20]
     entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
@@ -185,7 +268,7 @@ def test_what_cannot_be_read_is_no_archive(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == "is neither a file nor a directory"
     (tmp_path / "text").write_text("text")
-    none = "the image is damaged: the file is cut off or is not a tar: file could not be opened successfully"
+    none = "the image is damaged: the file is cut off or is not a tar: truncated header"
     assert refused(tmp_path / "text") == none
     (tmp_path / "link").symlink_to("nowhere")
     assert refused(tmp_path / "link") == "no such file"

@@ -102,6 +102,7 @@ ANSWERS: dict[str, Any] = {
         "observed": "fault",
         "evidence": {"aged_s": 4.0, "mac": "02:…"},
         "failures": ["x"],
+        "warnings": ["y"],
         "trace": "c0ffee",
         "virtual_s": 14400.5,
     },

@@ -4,8 +4,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from importlib.metadata import requires
 from pathlib import Path
@@ -356,6 +359,17 @@ def test_all_images_can_be_removed(cache_root: Path) -> None:
     assert nothing_in_cache(cache_root)
 
 
+def test_a_link_among_the_images_is_removed_and_nothing_behind_it(cache_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("a", "z"):
+        make_image(cache_root / "images" / name)
+    (cache_root / "images" / "m").symlink_to(tmp_path / "mine")
+    (cache_root / "images" / "n").symlink_to("nowhere")
+    assert image.remove_all() == 2
+    assert nothing_in_cache(cache_root)
+    assert (tmp_path / "mine").is_dir()
+
+
 def test_an_image_that_is_being_built_is_not_removed(cache_root: Path) -> None:
     make_image(cache_root / "images" / "one")
     parent = cache.directory("images")
@@ -369,3 +383,31 @@ def test_what_a_killed_build_left_is_removed_and_not_counted(cache_root: Path) -
     make_image(cache_root / "images" / f"making-{'a' * 16}")
     assert image.remove_all() == 0
     assert nothing_in_cache(cache_root)
+
+
+def eventually(condition: Callable[[], object], within: float = 30) -> bool:
+    deadline = time.monotonic() + within
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_pip_ends_with_a_build_that_is_killed_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """As pip does, its program makes a temporary directory."""
+    (tmp_path / "tmp").mkdir()
+    code = f"""
+import signal
+from pathlib import Path
+from testbed.machine import image_build, recipe
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup it is ignored
+recipe.python_command = lambda _: ["sh", "-c", "mktemp -d; echo $$ > {tmp_path}/pid; exec sleep 1000"]
+image_build.fetch_python(Path({str(tmp_path)!r}))
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as build:
+        assert eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        pip = int((tmp_path / "pid").read_text())
+        build.send_signal(number)
+    assert eventually(lambda: not list((tmp_path / "tmp").iterdir()))
+    assert eventually(lambda: not Path(f"/proc/{pip}").exists())

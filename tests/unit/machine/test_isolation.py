@@ -49,7 +49,7 @@ def ends(hostile: Path, *command: str) -> str:
 
 
 def test_the_command_and_the_processes_it_starts_see_their_own_modules(hostile: Path) -> None:
-    assert "of a module beside it" in ends(hostile, "-P", "-m", "testbed", "describe", ".")
+    assert "of a module beside it" in ends(hostile, "-P", "-m", "testbed", "describe", "--machine", "local", ".")
 
 
 def test_as_a_module_without_p_only_the_name_testbed_itself_is_taken(hostile: Path) -> None:

@@ -1,7 +1,6 @@
 """The directory of labs that live, whose keepers are locks here."""
 
 import json
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,7 +72,7 @@ def test_a_command_waits_for_a_lab_that_begins_to_listen(looked):
         with labs.listener(begun) as listener:
             listener.listen()
             with connection.result(10) as made:
-                assert made.keeper() == os.getpid()
+                assert made.lab == begun
 
 
 def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):

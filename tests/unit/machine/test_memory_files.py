@@ -152,6 +152,19 @@ def test_a_name_that_no_file_of_a_run_has_is_damage(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("name", ["topology.json", "steps/001.step", "session.jsonl", "result.json", "keeper.log"])
+def test_what_the_host_wrote_cannot_be_replaced_by_what_a_guest_sends(
+    outcome: Outcome, tmp_path: Path, name: str
+) -> None:
+    written = tmp_path / "keeper.log"
+    written.write_text("the host's")
+    guest_leaves(outcome, entry(name))
+    with pytest.raises(MachineError, match="the guest's results are damaged: "):
+        outcome.extract(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["keeper.log"]
+    assert written.read_text() == "the host's"
+
+
 def test_results_go_to_any_directory_the_user_names(outcome: Outcome, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     guest_leaves(outcome, entry("..data"))
@@ -194,7 +207,7 @@ def test_more_entries_than_a_run_can_have_are_damage(
     outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_files, "MOST_ENTRIES", 100)
-    guest_leaves(outcome, *(entry("same", b"") for _ in range(100)))
+    guest_leaves(outcome, *(entry(f"file{number}", b"") for number in range(100)))
     with pytest.raises(MachineError, match="more than 100 entries"):
         outcome.extract(tmp_path)
 
@@ -220,7 +233,7 @@ def test_a_full_disk_is_no_damage_and_the_file_is_named(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     guest_leaves(outcome, entry("outcome.json"))
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(OSError, match="No space left") as caught:
         outcome.extract(tmp_path)
     assert caught.value.filename == str(tmp_path / "outcome.json")

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from qemu.qmp import EventListener
+from qemu.qmp import EventListener, ExecInterruptedError
 
 from testbed.errors import MachineError
 from testbed.machine import qemu
-from testbed.machine.qemu import Accelerator, Flavour, Qemu, StateError
+from testbed.machine.qemu import Accelerator, EndedError, Flavour, Qemu, StateError
 from testbed.protocol import Clock
 
 
@@ -46,6 +46,21 @@ def test_the_version_is_that_of_the_qemu_that_is_there_now(tmp_path: Path, monke
         assert qemu.release() == version
 
 
+def test_a_comma_in_a_path_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
+    file = tmp_path / "a,b"
+    file.write_bytes(b"x")
+    image: Any = SimpleNamespace(mounted=lambda: [("root", file)], file=lambda name: tmp_path / name)
+    words = qemu.command_line(image, Flavour("virtual"), qemu.Ram(3, shared=False), "/in,to", "/out", (1, 1))
+    paths = [word.partition("mem-path=")[2] for word in words if "mem-path=" in word]
+    assert [path.partition(",size=")[0] for path in paths] == [
+        "/dev/fd/3",
+        str(file).replace(",", ",,"),
+        "/in,,to",
+        "/out",
+    ]
+
+
 class SilentQmp:
     """Carries out every command and never tells of an event."""
 
@@ -68,7 +83,7 @@ def with_qemu(qmp: SilentQmp, use: Callable[[Qemu], Awaitable[None]]) -> None:
     async def story() -> None:
         here, there = socket.socketpair()
         with here, there:
-            await use(Qemu(SimpleNamespace(pid=os.getpid()), qmp, here, there))  # type: ignore[arg-type]
+            await use(Qemu(SimpleNamespace(pid=os.getpid(), returncode=None), qmp, here, there))  # type: ignore[arg-type]
 
     asyncio.run(story())
 
@@ -76,6 +91,29 @@ def with_qemu(qmp: SilentQmp, use: Callable[[Qemu], Awaitable[None]]) -> None:
 def test_a_command_without_an_answer_says_so() -> None:
     with pytest.raises(MachineError, match="QEMU did not execute cont: no answer"):
         with_qemu(LostQmp(), lambda machine: machine.command("cont"))
+
+
+@pytest.mark.parametrize(("status", "how"), [(-9, "by signal 9"), (1, "with status 1")])
+def test_a_command_to_a_qemu_that_ends_says_how_it_ended(tmp_path: Path, status: int, how: str) -> None:
+    """The kernel's OOM killer, for one: the connection is lost before the process has ended."""
+
+    class Cut(SilentQmp):
+        async def execute(self, _: str, __: Any) -> dict[str, Any]:
+            raise ExecInterruptedError("Disconnected")
+
+    class Ending(SimpleNamespace):
+        async def wait(self) -> None:
+            await asyncio.sleep(0.01)
+            self.returncode = status
+
+    async def story() -> None:
+        with (tmp_path / "console").open("w+b") as console:
+            process: Any = Ending(pid=os.getpid(), returncode=None)
+            await Qemu(process, Cut(), console.fileno(), None).clock_s()  # type: ignore[arg-type]
+
+    with pytest.raises(EndedError, match=f"QEMU ended {how}") as said:
+        asyncio.run(story())
+    assert ("dmesg" in said.value.hint) == (status == -9)
 
 
 def test_a_snapshot_that_qemu_never_finishes_to_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

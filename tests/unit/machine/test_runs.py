@@ -45,7 +45,7 @@ def info(*names: str) -> ScenarioInfo:
 
 
 def outcome(name: str, **changes: Any) -> dict[str, Any]:
-    good = {"observed": "healthy", "evidence": {}, "failures": [], "trace": name * 4, "virtual_s": 1.5}
+    good = {"observed": "healthy", "evidence": {}, "failures": [], "warnings": [], "trace": name * 4, "virtual_s": 1.5}
     return {**good, **changes}
 
 
@@ -163,6 +163,13 @@ def test_run_directories_of_one_second_differ_and_latest_is_the_last(
     assert (parent / "latest").resolve() == made[-1]
     assert (parent / "latest").readlink() == Path(made[-1].name)
     assert sorted(path.name for path in parent.iterdir()) == sorted([*(path.name for path in made), "latest"])
+
+
+@pytest.mark.parametrize("place", ["/proc/runs", "/dev/null", "/dev/null/runs"])
+def test_where_no_directory_can_be_made_is_wrong_input(place: str) -> None:
+    with pytest.raises(InputError, match="cannot be written: ") as said:
+        runs.run_directory(Path(place), "story")
+    assert (said.value.where, "--out" in said.value.hint) == (f"{place}/story", True)
 
 
 # What comes of them

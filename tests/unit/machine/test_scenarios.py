@@ -5,17 +5,20 @@ A description runs the user's code in a process of its own, here mostly in a for
 
 import asyncio
 import errno
+import shutil
 import subprocess
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.machine import files, local, questions, runs, scenarios, snapshot
 from testbed.machine.jobs import Job
+from testbed.machine.local import LocalMachine
 from testbed.machine.scenarios import Source
 from testbed.protocol import ScenarioInfo
 
@@ -434,8 +437,8 @@ def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     titles: list[str] = []
     answers = questions.answers
 
-    async def noted(asked: Any, found: Any) -> Any:
-        infos = await answers(asked, found)
+    async def noted(asked: Any, found: Any, **keys: Any) -> Any:
+        infos = await answers(asked, found, **keys)
         titles.extend(info["title"] for info in infos)
         return infos
 
@@ -477,3 +480,31 @@ def test_what_may_say_something_else_is_described_anew(
     [said] = asyncio.run(scenarios.describe([(source, settings)], ["cure"] if what == "the variants" else []))
     assert asked == ["A story", said["title"]]
     assert (said["title"] != "A story") == (what == "its code")
+
+
+@pytest.mark.parametrize(
+    ("name", "on_this_kernel", "where"),
+    [("ip-reuse", False, "here"), ("mine", False, "in a machine"), ("mine", True, "here")],
+)
+def test_code_of_others_is_run_in_a_machine_unless_the_user_chose_this_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, on_this_kernel: bool, where: str
+) -> None:
+    """The tests of machines show that it is the code of a scenario that runs there."""
+    (tmp_path / "mine").mkdir()
+    for file in "scenario.py", "topology.clab.yml":
+        shutil.copy(scenarios.resolve("ip-reuse").file.with_name(file), tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(questions, "ON_THIS_KERNEL", SimpleNamespace(get=lambda: on_this_kernel))
+    used = []
+    monkeypatch.setattr(questions, "machine_for_code", lambda: used.append("in a machine") or LocalMachine())
+    [info] = asyncio.run(scenarios.describe([(scenarios.resolve(name), {})]))
+    assert info["name"] == name
+    assert (used or ["here"]) == [where]
+
+
+def test_without_an_image_code_of_others_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions.image, "find", lambda: None)
+    with pytest.raises(UnsupportedError, match="in a micro-VM, and there is no image") as said:
+        questions.machine_for_code()
+    assert said.value.hint.startswith("`testbed image build` makes it.")

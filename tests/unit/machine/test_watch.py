@@ -10,6 +10,7 @@ import pytest
 from testbed.errors import MachineError
 from testbed.machine import watch
 from testbed.machine.patience import StarvedError
+from testbed.machine.qemu import EndedError
 from testbed.machine.watch import PULSE_LOST_S, STILL_LOOKS, Watch
 from testbed.protocol import Clock
 
@@ -94,6 +95,15 @@ def test_a_qemu_that_does_not_answer_is_a_hang(host: Callable[[float], None], mo
 
     monkeypatch.setattr(Machine, "clock_s", silent)
     with pytest.raises(MachineError, match=r"the guest hangs: QEMU did not .* no answer(.|\n)*last words"):
+        watched(Machine(forever(7), forever(100)), forever(3), 1)
+
+
+def test_a_qemu_that_has_ended_is_no_hang(host: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ended(_: Machine) -> int:
+        raise EndedError("QEMU ended by signal 9")
+
+    monkeypatch.setattr(Machine, "clock_s", ended)
+    with pytest.raises(EndedError, match=r"^QEMU ended by signal 9$"):
         watched(Machine(forever(7), forever(100)), forever(3), 1)
 
 

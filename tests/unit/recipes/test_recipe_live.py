@@ -84,7 +84,9 @@ def serve(listener):
 
 
 scheduler = SimpleNamespace(sources=[], idle=lambda _: None, sleep=lambda _: None, catch_up=lambda: None)
-lab = SimpleNamespace(nodes={"h1": None, "h2": None, "leaf": None}, scheduler=scheduler)
+kernel = SimpleNamespace(routes_by_hand=list)
+node = SimpleNamespace(now=lambda: SimpleNamespace(links={}, addresses={}), interfaces={}, kernel=kernel)
+lab = SimpleNamespace(nodes={"h1": node, "h2": node, "leaf": node}, scheduler=scheduler)
 record = labs.Lab("mine", "x.yml", "virtual", 1.0, 1, "0.1", "", "up")
 with labs.claimed(record), labs.listener(record) as listener:
     listener.listen()

@@ -80,8 +80,10 @@ def event(t: int, kind: str, node: str = "", text: str = "", **data: Any) -> dic
 
 
 def cni(t: int, pod: str, host: str, mac: str) -> dict[str, Any]:
-    result = {"interfaces": [{"name": "eth0", "mac": mac}], "ips": [{"address": f"{IP}/24", "interface": 0}]}
-    return event(t, "cni", pod, f"ADD {pod}", command="ADD", network="net", interface="eth0", host=host, result=result)
+    """ADD by a plugin that leaves out the MAC, which is optional in a result."""
+    result = {"interfaces": [{"name": "eth0"}], "ips": [{"address": f"{IP}/24", "interface": 0}]}
+    has = {"result": result, "mac": mac, "addresses": [f"{IP}/24"]}
+    return event(t, "cni", pod, f"ADD {pod}", command="ADD", network="net", interface="eth0", host=host, **has)
 
 
 EVENTS = [

@@ -5,6 +5,7 @@ Screenshots are kept in runs/screenshots, to be looked at.
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,59 @@ def test_variants_are_compared(page: Browser, run_directory: Path, tmp_path: Pat
     assert text_of(page, "td.differs").splitlines()[:2] == ["fault", "healthy"]
     assert "nothing more" in text_of(page, "table")
     page.screenshot(SCREENSHOTS / "compare.png")
+
+
+def test_on_paper_there_are_all_variants_unfolded(page: Browser, run_directory: Path, tmp_path: Path) -> None:
+    other = make_run(tmp_path / "other", EVENTS[:5])
+    shutil.copytree(run_directory, tmp_path / "both")
+    shutil.copytree(other / "as-is", tmp_path / "both/cured")
+    file = tmp_path / "both/result.json"
+    result = json.loads(file.read_text())
+    result["variants"].append({**result["variants"][0], "name": "cured", "text": "pod B answers"})
+    file.write_text(json.dumps(result))
+    page.look(width=1280, height=900)
+    page.open(report_of(tmp_path / "both"))
+    assert "pod B answers" not in text_of(page, ".summary")
+    page.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert text_of(page, "h1").splitlines() == ["A switch keeps a MAC", "as-is", "cured"]
+    summaries = text_of(page, ".summary")
+    assert "pod B is silent" in summaries
+    assert "pod B answers" in summaries
+    assert page.run("document.querySelectorAll('.timeline').length") == 2
+    assert page.run("document.querySelectorAll('details:not([open])').length") == 0
+    page.screenshot(SCREENSHOTS / "paper.png")
+    page.run("window.dispatchEvent(new Event('afterprint'))")
+    assert text_of(page, "h1") == "A switch keeps a MAC"
+    assert page.errors == []
+
+
+def test_what_was_typed_in_a_lab_and_what_came_back_are_shown(page: Browser, tmp_path: Path) -> None:
+    words = {"command": "exec client -- ping -c 1 10.0.10.9", "took_ns": 10 * MS}
+    failed = {**words, "status": 1, "back": "1 packets transmitted, 0 received"}
+    events = [
+        *EVENTS,
+        event(425 * MS, "typed", "client", "ping fails", **failed),
+        event(428 * MS, "typed", "client", "ping goes on", **{**words, "status": None, "back": EVIL}),
+    ]
+    page.look(width=1280, height=900)
+    page.open(report_of(make_run(tmp_path / "run", events)))
+    assert text_of(page, "#typed code").splitlines() == [f"testbed {words['command']}"] * 2
+    assert text_of(page, "#typed pre").startswith("1 packets transmitted, 0 received")
+    assert EVIL in text_of(page, "#typed pre")
+    assert "status 1" in text_of(page, "#typed .bad")
+    assert f"testbed {words['command']}: status 1" in text_of(page, ".summary .moments .bad")
+    page.screenshot(SCREENSHOTS / "typed.png")
+
+
+def test_profiles_of_switches_show_where_each_value_is_from(page: Browser, run_directory: Path) -> None:
+    file = run_directory / "as-is/topology.json"
+    plan = json.loads(file.read_text())
+    age = {"value": 60.0, "unit": "s", "quality": "set here"}
+    file.write_text(json.dumps({**plan, "switches": {"leaf": {"profile": "arista-eos", "values": {"arp_age": age}}}}))
+    page.open(report_of(run_directory))
+    assert text_of(page, ".panel details summary") == "leaf: arista-eos (1 set here)"
+    page.run("document.querySelector('.panel details').open = true")
+    assert text_of(page, ".panel details td").splitlines() == ["arp_age", "60 s", "set here"]
 
 
 def test_a_page_of_many_events_has_no_more_elements_than_one_of_a_few(page: Browser, tmp_path: Path) -> None:

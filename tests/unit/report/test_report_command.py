@@ -169,10 +169,10 @@ def change_name(result: dict[str, Any]) -> None:
     ("damage", "said"),
     [
         (lambda path: (path / "result.json").unlink(), "is not a run directory: it has no result.json"),
-        (lambda path: (path / "result.json").write_text("{"), "is damaged: JSONDecodeError"),
-        (lambda path: (path / "result.json").write_text("[]"), "is damaged: TypeError"),
+        (lambda path: (path / "result.json").write_text("{"), "is damaged: Expecting property name"),
+        (lambda path: (path / "result.json").write_text("[]"), "is damaged: it is not an object"),
         (lambda path: (path / "result.json").write_text('{"variants": [{}]}'), "is damaged: KeyError: 'name'"),
-        (lambda path: (path / "as-is/topology.json").write_text('{"name": 1}'), "is damaged: 2 validation errors"),
+        (lambda path: (path / "as-is/topology.json").write_text('{"name": 1}'), "is damaged: name: Input should"),
     ],
 )
 def test_a_damaged_run_directory_is_2_with_one_message(

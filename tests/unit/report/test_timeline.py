@@ -176,9 +176,10 @@ def test_folds_are_in_order_and_hold_no_event(times: list[int], end: int) -> Non
 
 
 def test_a_drawing_of_the_rows_is_that_of_the_plan() -> None:
-    """But for the VLANs in which a switch only bridges, which have no row."""
+    """But for the VLANs in which a switch only bridges, which have no row, and values that are the profile's own."""
     from testbed.executor.topologies import plan_of
     from testbed.scenario.rows import plan_rows
+    from testbed.switch.profile import DEFAULT, configured
     from testbed.topology import Topology
     from testbed.topology.graph import STYLES
 
@@ -186,8 +187,13 @@ def test_a_drawing_of_the_rows_is_that_of_the_plan() -> None:
     for file in sorted(scenarios.glob("*/*.clab.yml")):
         plan = Topology.load(file).plan()
         for node in plan.nodes.values():
-            plan.nodes[node.name] = replace(node, svis=tuple(svi for svi in node.svis if svi.addresses))
-        drawn, again = (STYLES["svg"](one).splitlines() for one in (plan, plan_of(plan_rows(plan))))
+            if node.kind == "switch":
+                source = configured(node.profile, node.profile_values).source
+                values = tuple((name, value) for name, value in node.profile_values if source.get(name) == "U")
+                svis = tuple(svi for svi in node.svis if svi.addresses)
+                profile = node.profile or DEFAULT
+                plan.nodes[node.name] = replace(node, svis=svis, profile=profile, profile_values=values)
+        drawn, again = (STYLES["svg"](one).splitlines() for one in (plan, plan_of(plan_rows(plan, {}))))
         assert sorted(again) == sorted(drawn), file
 
 

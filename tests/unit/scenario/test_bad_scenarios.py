@@ -77,6 +77,7 @@ AT_CLASS = [
     ('variants = (Variant(5, "fault", ""),)', "a variant cannot have the name 5"),
     ('variants = (Variant("../a", "fault", ""),)', "a variant cannot have the name '../a'"),
     ('variants = (Variant("result.json", "fault", ""),)', "a variant cannot have the name 'result.json'"),
+    ('variants = (Variant("README.txt", "fault", ""),)', "a variant cannot have the name 'README.txt'"),
     ('variants = (Variant("scenario", "fault", ""),)', "a variant cannot have the name 'scenario'"),
     ('variants = (Variant("a", ["fault"], ""),)', "variant a expects ['fault'], not 'fault' or 'healthy'"),
     ('variants = (Variant("a", "fault", None),)', "the text of variant a is None"),

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import math
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from testbed.protocol import Event
 from testbed.scenario.event_log import EventLog
@@ -86,6 +89,16 @@ def test_data_of_an_event_is_what_json_holds_whatever_a_scenario_gives(clock: An
     log.write(tmp_path / "events.jsonl")
     found = json.loads((tmp_path / "events.jsonl").read_text())["data"]
     assert found == {"ip": "10.0.0.1", "path": "a", "found": {"1": "{2}"}, "some": [1, None]}
+
+
+def test_what_json_and_utf8_cannot_hold_is_text(clock: Any, tmp_path: Path) -> None:
+    log = EventLog(lambda _: None)
+    data: dict[str, Any] = {"number": math.nan, "most": -math.inf, "name": "b\udcff", "key\udcff": [math.inf]}
+    log.emit("mine", "a", "text \udcff", **data)
+    log.write(tmp_path / "events.jsonl")
+    event = json.loads((tmp_path / "events.jsonl").read_text(), parse_constant=pytest.fail)
+    assert event["text"] == "text ?"
+    assert event["data"] == {"number": "nan", "most": "-inf", "name": "b?", "key?": ["inf"]}
 
 
 def test_events_of_one_moment_keep_the_order_in_which_they_were_told(clock: Any, tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def test_keys_of_a_kind_are_checked_where_the_kind_is_described() -> None:
     lines = refused(
         "name: lab\ntopology:\n  kinds: {switch: {nic: rxe}, host: {kind: host}}\n  nodes: {a: {kind: host}}\n"
     )
-    assert lines[0].startswith("t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: routes, profile")
+    assert lines[0].startswith(
+        "t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: routes, sysctls, profile"
+    )
     assert lines[1] == "t.yml:3:38: 'kind' belongs to a node, a group or the defaults, not to a kind"
 
 

@@ -12,7 +12,7 @@ from testbed.topology.values import check_rdma
     [
         (
             "{kind: host, ^image: alpine}",
-            "'image' is a key of a linux, not of a host; allowed: routes, nic, rdma, congestion_control, ",
+            "'image' is a key of a linux, not of a host; allowed: routes, sysctls, nic, rdma, congestion_control, ",
         ),
         (
             "{kind: linux, ^network-mode: 'container:x'}",
@@ -33,7 +33,11 @@ from testbed.topology.values import check_rdma
             "{kind: linux, sysctls: ^{net.ipv4.ip_forward: true}}",
             "sysctl 'net.ipv4.ip_forward' must be a number or a string, not true",
         ),
-        ("{kind: switch, ^sysctls: {net.ipv4.ip_forward: 1}}", "'sysctls' is a key of a host, not of a switch"),
+        (
+            "{kind: switch, sysctls: ^{vm.swappiness: 1}}",
+            "sysctl 'vm.swappiness' belongs to the machine, not to a node",
+        ),
+        ("{kind: bridge, ^sysctls: {net.ipv4.ip_forward: 1}}", "'sysctls' is a key of a host, not of a bridge"),
         ("{kind: bridge, ^exec: [ls]}", "'exec' is a key of a host, not of a bridge; allowed: labels, group"),
         ("{kind: linux, exec: [^'echo \"a']}", "the string 'echo \"a' is not a command: no closing quotation"),
         ("{kind: linux, exec: [^' ']}", "a command is empty"),
@@ -58,7 +62,10 @@ from testbed.topology.values import check_rdma
             "{kind: host, rdma: ^yes}",
             "'rdma' must be true, false or a NIC such as {device: mlx5_0}, not the string 'yes'",
         ),
-        ("{kind: host, ^vlans: {1: }}", "'vlans' is a key of a switch, not of a host; allowed: routes, nic, rdma"),
+        (
+            "{kind: host, ^vlans: {1: }}",
+            "'vlans' is a key of a switch, not of a host; allowed: routes, sysctls, nic, rdma",
+        ),
         ("{kind: bridge, ^nic: rxe}", "'nic' is a key of a host, not of a bridge; allowed: labels, group"),
         ("{kind: switch, profile: ^7}", "'profile' must be a string, not the number 7; quote it"),
         ("{kind: switch, vlans: ^[10]}", "'vlans' must be a mapping, not a list"),

@@ -274,8 +274,10 @@ topology:
     a: {sysctls: {net.ipv4.conf.all.rp_filter: 2, net/ipv4/conf/eth1.5/forwarding: "1"}}
     b: {kind: bridge}
     c: {kind: host}
+    d: {kind: switch, sysctls: {net.ipv4.conf.vlan1.arp_ignore: 0}}
 """
     ).nodes
+    assert nodes["d"].sysctls[-1] == ("net/ipv4/conf/vlan1/arp_ignore", "0")
     assert nodes["a"].sysctls == (
         ("net/ipv4/ip_forward", "1"),
         ("net/ipv4/conf/all/rp_filter", "2"),

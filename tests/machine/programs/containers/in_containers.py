@@ -190,6 +190,26 @@ def test_a_pod_can_be_a_container(tmp_path, log):
         assert "web" not in lab.nodes
 
 
+FORWARDING = """
+name: forwarding
+topology:
+  defaults: {kind: linux, image: "testbed-tests/tools:1"}
+  nodes: {r: {}, pc1: {}, pc2: {}}
+  links:
+    - {endpoints: ["r:eth1", "pc1:eth1"], ipv4: [192.168.1.1/24, 192.168.1.2/24]}
+    - {endpoints: ["r:eth2", "pc2:eth1"], ipv4: [192.168.2.1/24, 192.168.2.2/24]}
+"""
+
+
+def test_a_container_forwards_as_under_every_daemon_of_docker(tmp_path, log):
+    """Docker switches ip_forward on, on the machine and in its containers' network namespaces."""
+    with Lab(Topology.parse(FORWARDING), tmp_path, log.emit) as lab:
+        for name, gateway in ("pc1", "192.168.1.1"), ("pc2", "192.168.2.1"):
+            lab[name].use("ip", "route", "replace", "default", "via", gateway)
+        assert lab["r"].read_sysctl("net/ipv4/ip_forward") == "1"
+        assert lab["pc1"].ping("192.168.2.2", within=2)
+
+
 def test_docker_that_has_ended_is_named(tmp_path, log):
     """The last test of the file: no other machine has this Docker."""
     number = int(Path("/run/docker.pid").read_text())

@@ -71,8 +71,8 @@ def test_what_names_the_fault_is_not_observed(run: Builder, tmp_path: Path) -> N
     ("file", "text", "where"),
     [
         ("events.jsonl", "x\n", "events.jsonl:1: is not an event"),
-        ("topology.json", "{", "topology.json: is damaged: it is not JSON"),
-        ("topology.json", "[]", "topology.json: is damaged: it is not a topology"),
+        ("topology.json", "{", "topology.json: is damaged: Expecting property name"),
+        ("topology.json", "[]", "topology.json: is damaged: it is not an object"),
         ("counters.jsonl", "{}\n", "counters.jsonl:1: is not a line of counters"),
         ("job/flight.jsonl", '{"rank": 0}\n', "flight.jsonl:1: is not a line of a flight record"),
     ],

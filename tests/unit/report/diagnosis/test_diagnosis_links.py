@@ -82,11 +82,9 @@ def test_a_link_that_came_back_before_the_job_stopped_is_not_why(run: Builder) -
 
 
 def test_a_rank_in_a_pod_has_the_link_of_its_node(run: Builder) -> None:
-    pod = {
-        "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:77", "rdma-device": "0123-net1"}],
-        "ips": [{"address": "10.0.0.100/24"}],
-    }
-    run.event(0.5, "cni", "worker", "ADD", command="ADD", network="net", interface="net1", host="n3", result=pod)
+    pod = {"interfaces": [{"name": "net1", "rdma-device": "0123-net1"}], "ips": [{"address": "10.0.0.100/24"}]}
+    has = {"result": pod, "mac": "02:00:00:00:00:77", "addresses": ["10.0.0.100/24"]}
+    run.event(0.5, "cni", "worker", "ADD", command="ADD", network="net", interface="net1", host="n3", **has)
     hosts, devices = ["n0", "worker"], ["n0-eth1", "0123-net1"]
     run.event(1, "job", "", "job starts", name="job", ranks=2, hosts=hosts, devices=devices)
     one = run.link(2, "leaf2", "e3", "down").ends(9, rank=0, host="n0", status="RETRY_EXC_ERR").diagnosis()

@@ -1,0 +1,91 @@
+"""What commands changed in a lab that lives, as commands that do it again: for the file that `save` writes."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.kernel.links import LinkState
+from testbed.kernel.rtnetlink import Route
+from testbed.lab import Lab
+from testbed.lab.node import Node
+from testbed.topology import IPInterface
+
+
+@dataclass(frozen=True)
+class State:
+    """What the kernel has of a node's links, by their names, and of its routes by hand."""
+
+    links: dict[str, LinkState]
+    others: list[str]
+    """Interfaces that no link made."""
+    addresses: dict[str, list[IPInterface]]
+    routes: list[Route]
+    names: dict[int, str]
+
+
+def state(node: Node[Any]) -> State:
+    now = node.now()
+    names = {index: link.name for index, link in now.links.items()}
+    ends = {end.index: end.name for end in node.interfaces.values() if end.plan}
+    return State(
+        {name: now.links[index] for index, name in ends.items() if index in now.links},
+        [link.name for index, link in now.links.items() if index not in ends],
+        {name: [*now.addresses.get(index, [])] for index, name in ends.items()},
+        list(node.kernel.routes_by_hand()),
+        names,
+    )
+
+
+class ByHand:
+    """The changes since a lab came up."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._before = {name: state(node) for name, node in lab.nodes.items()}
+
+    def commands(self, node: Node[Any]) -> list[str]:
+        """Return commands that bring the node from what its file says to what it has, for `exec` in the file."""
+        before, now = self._before[node.name], state(node)
+        return [shlex.join(words) for words in (*_of_links(before, now), *_of_routes(before, now))]
+
+    def left_out(self, node: Node[Any]) -> list[str]:
+        """Return in words what such commands cannot express."""
+        before, now = self._before[node.name], state(node)
+        made = [name for name in now.others if name not in before.others]
+        gone = [name for name in before.links if name not in now.links]
+        changed = [name for name, link in now.links.items() if before.links[name].mac != link.mac]
+        return [
+            *(f"its interface {name}, made by a command" for name in made),
+            *(f"its interface {name} is gone" for name in gone),
+            *(f"the MAC of its interface {name}, {now.links[name].mac}" for name in changed),
+        ]
+
+
+def _of_links(before: State, now: State) -> Iterator[list[str]]:
+    for name, link in now.links.items():
+        old = before.links[name]
+        if link.mtu != old.mtu:
+            yield ["ip", "link", "set", name, "mtu", str(link.mtu)]
+        for address in before.addresses[name]:
+            if address not in now.addresses[name]:
+                yield ["ip", "address", "del", str(address), "dev", name]
+        for address in now.addresses[name]:
+            if address not in before.addresses[name]:
+                yield ["ip", "address", "add", str(address), "dev", name]
+
+
+def _of_routes(before: State, now: State) -> Iterator[list[str]]:
+    for route in before.routes:
+        if route.to not in [other.to for other in now.routes]:
+            gone = shlex.join(["ip", f"-{route.to.version}", "route", "del", str(route.to)])
+            yield ["sh", "-c", f"{gone} || true"]  # it may have gone with an address
+    for route in now.routes:
+        if route not in before.routes:
+            hops = [hop for one in route.hops for hop in _hop(one, now, several=len(route.hops) > 1)]
+            yield ["ip", f"-{route.to.version}", "route", "replace", str(route.to), *hops]
+
+
+def _hop(hop: tuple[int, object], now: State, *, several: bool) -> list[str]:
+    index, gateway = hop
+    words = ["nexthop"] if several else []
+    return [*words, *(["via", str(gateway)] if gateway else []), "dev", now.names[index]]

@@ -1,0 +1,194 @@
+"""
+What the kernel has of the nodes: their interfaces and addresses, by its notifications. Each change becomes an event.
+
+Whoever changed it, the lab, a plugin, or a command of the user: nothing else in the lab keeps a MAC or an address. What
+a CNI operation does to a host is in the view, and no event: the operation is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from testbed.kernel import links, netns
+from testbed.kernel import rtnetlink as rt
+from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.protocol import events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testbed.kernel.links import LinkState
+    from testbed.protocol.events import Data
+    from testbed.topology import IPInterface
+
+GROUPS = rt.LINK, rt.IPV4_IFADDR, rt.IPV6_IFADDR, rt.IPV4_ROUTE, rt.IPV6_ROUTE
+BUFFER = 8 << 20
+"""Bytes of notifications that may wait."""
+
+
+class Watched(Protocol):
+    """A node."""
+
+    name: str
+    namespace: str
+    kernel: Rtnetlink
+    context: Any
+    seen: Seen | None
+
+    def came_up(self, index: int) -> None: ...
+
+
+class Seen:
+    """Interfaces of a namespace by index, and their addresses, without those of links."""
+
+    def __init__(self, kernel: Rtnetlink) -> None:
+        self.links = kernel.link_states()
+        self.gone: dict[int, LinkState] = {}
+        """Interfaces that were here, as they were at last."""
+        self.addresses: dict[int, list[IPInterface]] = {}
+        for index, address in kernel.addresses():
+            self.add(index, address)
+
+    def add(self, index: int, address: IPInterface) -> bool:
+        """Add an address; return whether it is new."""
+        known = self.addresses.setdefault(index, [])
+        if address.is_link_local or address in known:
+            return False
+        known.append(address)
+        return True
+
+    def remove(self, index: int, address: IPInterface) -> bool:
+        if address not in (known := self.addresses.get(index, [])):
+            return False
+        known.remove(address)
+        return True
+
+
+class KernelView:
+    """The view of a lab's nodes, and a source of events for its scheduler."""
+
+    def __init__(self) -> None:
+        self._kernels, self._asking = Rtnetlink(), Rtnetlink()
+        self._closed = False
+        self._kernels.listen(GROUPS, buffer=BUFFER, everywhere=True)
+        self._watched: dict[int, tuple[Watched, Seen]] = {}
+        """By the number of the namespace."""
+        self._quiet: Counter[str] = Counter()
+
+    def fileno(self) -> int:
+        return self._kernels.fileno()
+
+    def stop(self) -> None:
+        """Follow no node any more."""
+        self.drain()
+        self._watched.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self._kernels.close()
+        self._asking.close()
+
+    def watch(self, node: Watched) -> None:
+        """Follow a node from now on."""
+        self.drain()
+        node.seen = Seen(node.kernel)
+        self._watched[self._asking.number_namespace(netns.path(node.namespace))] = node, node.seen
+
+    def forget(self, node: Watched) -> None:
+        """Stop to follow a node, whose namespace is to go. What was seen last stays."""
+        self.drain()
+        self._watched = {number: one for number, one in self._watched.items() if one[0] is not node}
+
+    @contextlib.contextmanager
+    def quietly(self, *nodes: Watched) -> Iterator[None]:
+        """Emit no events of these nodes in the block."""
+        self.drain()
+        self._quiet.update(node.name for node in nodes)
+        try:
+            yield
+        finally:
+            self.drain()
+            self._quiet.subtract(node.name for node in nodes)
+
+    def catch_up(self) -> None:
+        """Nothing: notifications are there when a change is made."""
+
+    def drain(self) -> None:
+        """Take in the changes until now, and emit them."""
+        if self._closed:
+            return
+        for number, kind, body in self._kernels.news_by_namespace():
+            if watched := self._watched.get(number):
+                self._take_in(*watched, kind, body)
+        if self._kernels.lost():
+            for watched in self._watched.values():
+                self._read_again(*watched)
+
+    def _take_in(self, node: Watched, seen: Seen, kind: int, body: bytes) -> None:
+        match kind:
+            case rt.RTM_NEWADDR | rt.RTM_DELADDR:
+                self._address(node, seen, *rt.address_of(body), has=kind == rt.RTM_NEWADDR)
+            case links.RTM_NEWLINK | links.RTM_DELLINK:
+                if found := links.link_state(body):
+                    self._link(node, seen, found[0], found[1] if kind == links.RTM_NEWLINK else None)
+            case rt.RTM_NEWROUTE | rt.RTM_DELROUTE:
+                self._route(node, seen, body, has=kind == rt.RTM_NEWROUTE)
+
+    def _read_again(self, node: Watched, seen: Seen) -> None:
+        """Compare with the kernel: notifications were lost."""
+        now = Seen(node.kernel)
+        for index in sorted(seen.links.keys() | now.links.keys()):
+            self._link(node, seen, index, now.links.get(index))
+        for index in sorted(seen.addresses.keys() | now.addresses.keys()):
+            there = now.addresses.get(index, [])
+            for address in [one for one in seen.addresses.get(index, []) if one not in there]:
+                self._address(node, seen, index, address, has=False)
+            for address in there:
+                self._address(node, seen, index, address, has=True)
+
+    def _address(self, node: Watched, seen: Seen, index: int, address: IPInterface, *, has: bool) -> None:
+        if (seen.add if has else seen.remove)(index, address) and index in seen.links:
+            name = seen.links[index].name
+            text = f"{name} {'has' if has else 'no longer has'} {address}"
+            self._emit(node, events.ADDRESS(interface=name, ip=str(address.ip), has=has), text)
+
+    def _link(self, node: Watched, seen: Seen, index: int, now: LinkState | None) -> None:
+        before = seen.links.get(index)
+        if now is None:
+            if before:
+                seen.gone[index] = seen.links.pop(index)
+                self._emit(node, events.LINK(interface=before.name, state="gone"), f"{before.name} is gone")
+            return
+        seen.links[index] = now
+        name = now.name
+        if before is None:
+            self._emit(node, events.LINK(interface=name, state="new"), f"{name} is new")
+            return
+        if now.up != before.up:
+            state: Literal["up", "down"] = "up" if now.up else "down"
+            self._emit(node, events.LINK(interface=name, state=state), f"{name} {state}")
+            if now.up:
+                node.came_up(index)
+        if now.mac != before.mac:
+            self._emit(node, events.LINK(interface=name, mac=now.mac), f"{name} has MAC {now.mac}")
+        if now.mtu != before.mtu:
+            self._emit(node, events.LINK(interface=name, mtu=now.mtu), f"{name} has MTU {now.mtu}")
+        if now.master != before.master:
+            master = seen.links[now.master].name if now.master in seen.links else ""
+            text = f"{name} is in {master}" if master else f"{name} is in no bridge or bond"
+            self._emit(node, events.LINK(interface=name, master=master), text)
+
+    def _route(self, node: Watched, seen: Seen, body: bytes, *, has: bool) -> None:
+        """Emit a route that was set by hand. Those that follow from addresses, or are FRR's, are not."""
+        if route := rt.route_by_hand(body):
+            names = {index: link.name for index, link in seen.links.items()}
+            hops = [str(hop) if hop else names.get(index, str(index)) for index, hop in route.hops]
+            to = str(route.to) if route.to.prefixlen else "default"
+            text = f"{'route' if has else 'no route'} to {to}{' by ' + ', '.join(hops) if hops else ''}"
+            self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
+
+    def _emit(self, node: Watched, data: Data, text: str) -> None:
+        if not self._quiet[node.name]:
+            node.context.emit(data, node.name, text)

@@ -1,0 +1,66 @@
+"""The programs that labs start, as a source of events: one that ends by itself is an event."""
+
+import os
+import select
+import shlex
+
+from testbed.lab.processes import Process
+from testbed.protocol import events
+from testbed.protocol.events import Emit
+
+
+class Programs:
+    """Wakes waits when a program ends, and reports the end of those that `spawn` started."""
+
+    def __init__(self) -> None:
+        self._ends = select.epoll()
+        self._running: dict[int, tuple[Process, Emit | None]] = {}
+        """By pidfd."""
+        self._ended: list[Process] = []
+
+    def follow(self, program: Process, emit: Emit | None) -> None:
+        """Follow a program until it ends; without `emit` its starter reports the end."""
+        handle = os.pidfd_open(program.pid)
+        self._running[handle] = program, emit
+        self._ends.register(handle, select.EPOLLIN)
+
+    def close(self) -> None:
+        for handle in self._running:
+            os.close(handle)
+        self._running.clear()
+        self._ends.close()
+
+    def unseen(self) -> list[str]:
+        """Return in words the programs that ended by themselves and whose state and output nobody has asked for."""
+        self.drain()
+        return [
+            f"{program.node}: {_how(program)}, and the scenario did not look: {program.log.name}"
+            for program in self._ended
+            if not program.seen
+        ]
+
+    # A source of the scheduler
+
+    def fileno(self) -> int:
+        return self._ends.fileno()
+
+    def catch_up(self) -> None:
+        self.drain()
+
+    def drain(self) -> None:
+        if self._ends.closed:
+            return
+        for handle, _ in self._ends.poll(0):
+            program, emit = self._running.pop(handle)
+            os.close(handle)  # epoll forgets it
+            if emit and not program.stopped:
+                self._ended.append(program)
+                command = shlex.join(program.command)
+                ended = events.PROGRAM_ENDED(command=command, status=program.ended or 0, log=program.log.name)
+                emit(ended, program.node, _how(program))
+
+
+def _how(program: Process) -> str:
+    status = program.ended or 0
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{shlex.join(program.command)} {how}"

@@ -1,0 +1,98 @@
+"""Addresses, MACs and MTUs are the kernel's, whoever changed them; each change is an event."""
+
+import os
+import socket
+
+import pytest
+
+from testbed.topology import Topology
+
+PAIR = Topology.parse("""
+name: pair
+topology:
+  rdma_mode: exclusive
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rdma: false}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rdma: false}
+""")
+SO_RCVBUFFORCE = 33
+MAC = "02:00:00:00:00:99"
+pytestmark = [pytest.mark.topology(PAIR), pytest.mark.fresh]
+
+
+def told(log):
+    return [(event["node"], event["kind"], event["text"]) for event in log.events]
+
+
+def test_an_address_that_a_command_moves_has_its_new_owner(lab, log):
+    a, b = lab.host("a")["eth1"], lab.host("b")["eth1"]
+    moved, own = a.address(), b.address()
+    a.node.run("ip", "address", "del", str(moved), "dev", "eth1")
+    lab.scheduler.sleep(1)
+    b.node.run("ip", "address", "add", str(moved), "dev", "eth1")
+    assert 4 not in a.addresses
+    assert [one for one in b.all_addresses if one.version == 4] == [own, moved]
+    assert b.address() == own
+    lost, got = (event for event in log.events if event["kind"] == "address")
+    assert (lost["node"], lost["text"]) == ("a", f"eth1 no longer has {moved}")
+    assert (got["node"], got["data"]) == ("b", {"interface": "eth1", "ip": str(moved.ip), "has": True})
+    assert 1e9 <= got["t"] - lost["t"] < 1.1e9
+
+
+def test_links_routes_and_members_that_a_command_changes_are_told(lab, log):
+    a = lab.host("a")
+    for words in (
+        "link set eth1 down",
+        f"link set eth1 address {MAC}",
+        "link set eth1 mtu 1400",
+        "link set eth1 up",
+        "link add br9 address 02:00:00:00:00:98 type bridge",
+        "link set eth1 master br9",
+        "link set eth1 nomaster",
+        "link del br9",
+        "route add 192.0.2.0/24 via 10.0.10.1",
+        "route del 192.0.2.0/24",
+    ):
+        a.run("ip", *words.split())
+    assert (a["eth1"].mac, a["eth1"].mtu) == (MAC, 1400)
+    texts = [
+        text
+        for node, kind, text in told(log)
+        if node == "a" and kind in ("link", "route") and not text.startswith("br9 has")  # it follows its port
+    ]
+    assert texts == [
+        "eth1 down",
+        f"eth1 has MAC {MAC}",
+        "eth1 has MTU 1400",
+        "eth1 up",
+        "br9 is new",
+        "eth1 is in br9",
+        "eth1 is in no bridge or bond",
+        "br9 is gone",
+        "route to 192.0.2.0/24 by 10.0.10.1",
+        "no route to 192.0.2.0/24 by 10.0.10.1",
+    ]
+
+
+def test_a_change_while_something_is_waited_for_has_its_own_time(lab, log):
+    a = lab.host("a")
+    a.spawn("sh", "-c", "sleep 2; ip address add 192.0.2.1/32 dev eth1; sleep 2; ip address del 192.0.2.1/32 dev eth1")
+    lab.scheduler.sleep(10)
+    first, second = (event["t"] for event in log.events if event["kind"] == "address")
+    assert 2e9 <= second - first < 2.1e9
+
+
+def test_after_notifications_were_lost_the_view_is_read_again(lab, log):
+    a = lab.host("a")
+    notifications = socket.socket(fileno=os.dup(a.context.view.fileno()))
+    notifications.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4096)
+    notifications.close()
+    there = [f"192.0.2.{number}/32" for number in range(1, 101)]
+    a.run("ip", "-batch", "-", text="".join(f"address add {address} dev eth1\n" for address in there))
+    assert [str(one) for one in a["eth1"].all_addresses][1:] == there
+    told = [event["data"]["ip"] for event in log.events if event["kind"] == "address"]
+    assert sorted(told) == sorted(address.partition("/")[0] for address in there)
