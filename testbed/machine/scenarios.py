@@ -52,7 +52,8 @@ class Source:
     @property
     def is_shipped(self) -> bool:
         """Return whether it comes with testbed, whose code runs on this machine anyway."""
-        return self.file.is_relative_to(SCENARIOS) or self.file.is_relative_to(PACKAGE)
+        file = self.file.resolve()  # a path with `..`, or a link, may lead elsewhere
+        return file.is_relative_to(SCENARIOS.resolve()) or file.is_relative_to(PACKAGE.resolve())
 
     @property
     def inner_topology(self) -> str:

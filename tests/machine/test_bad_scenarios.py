@@ -62,6 +62,8 @@ def test_no_code_of_a_scenario_runs_on_the_host(testbed, short, tmp_path):
     converted = testbed("topology", "from-mininet", "custom.py")
     assert converted.status == 0, converted.err
     assert not mark.exists()
+    assert testbed("describe", "--machine", "local", mine, env={"XDG_CACHE_HOME": str(tmp_path / "cache")}).status == 0
+    assert mark.exists()
 
 
 @pytest.mark.slow

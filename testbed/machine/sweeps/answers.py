@@ -13,7 +13,7 @@ from testbed.machine.record import Identity, RunResult, check_names
 from testbed.protocol import Failure, messages, requests
 
 LENGTH = 8
-"""Length of the header of each part, in bytes. It has the part's length."""
+"""Length of the header before a JSON and before an answer, in bytes. It has their length."""
 MOST_FILES, MOST_BYTES = 20_000, 2 << 30
 """Bounds of what a worker leaves of one run: a guest has 900 MB for it."""
 

@@ -31,8 +31,6 @@ KEEP = 4
 too."""
 LACKS = answers.write("lacks")
 """The answer of a host without the image."""
-LENGTH = 8
-"""Length of the header before an answer, in bytes. It has the answer's length."""
 Act = Callable[..., bytes]
 
 
@@ -47,7 +45,7 @@ def main() -> None:
         while True:
             action, *others = pickle.load(requests)  # noqa: S301 - the sweep's own
             answer = answered(ACTIONS[action], work, digest, others)
-            replies.write(len(answer).to_bytes(LENGTH, "big") + answer)
+            replies.write(len(answer).to_bytes(answers.LENGTH, "big") + answer)
             replies.flush()
 
 

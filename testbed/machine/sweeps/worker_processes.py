@@ -21,8 +21,8 @@ from typing import IO, Any
 
 from distributed import WorkerPlugin, get_worker
 
+from testbed.machine.sweeps.answers import LENGTH
 from testbed.machine.sweeps.remote import lacking, place
-from testbed.machine.sweeps.worker import LENGTH
 
 IDLE_S = 10.0
 """Seconds without a request after which a process is ended: the sweep has no more runs for it, or was killed."""

@@ -111,6 +111,9 @@ WHOLE: dict[str, tuple[Any, ...]] = {
 def test_any_damage(tmp_path: Path, kind: str) -> None:
     make, take, *names = WHOLE[kind]
     whole = make(tmp_path)
+    (tmp_path / "image.tar").write_bytes(whole)
+    take(tmp_path / "image.tar", *names)  # what is whole is taken
+    shutil.rmtree(cache.root())
 
     @given(st.integers(0, 1 << 32))
     def tried(seed: int) -> None:

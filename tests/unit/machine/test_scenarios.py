@@ -5,6 +5,7 @@ A description runs the user's code in a process of its own, here mostly in a for
 
 import asyncio
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -501,6 +502,14 @@ def test_code_of_others_is_run_in_a_machine_unless_the_user_chose_this_kernel(
     [info] = asyncio.run(scenarios.describe([(scenarios.resolve(name), {})]))
     assert info["name"] == name
     assert (used or ["here"]) == [where]
+
+
+def test_a_path_or_a_link_that_leads_elsewhere_is_not_testbed_s(tmp_path: Path) -> None:
+    place = scenarios.resolve("ip-reuse").file.parents[1]
+    shutil.copytree(place / "ip-reuse", tmp_path / "mine")
+    around = place / os.path.relpath(tmp_path / "mine", place) / "scenario.py"
+    assert not Source("mine", around).is_shipped
+    assert Source("ip-reuse", place / "ip-reuse" / ".." / "ip-reuse" / "scenario.py").is_shipped
 
 
 def test_without_an_image_code_of_others_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

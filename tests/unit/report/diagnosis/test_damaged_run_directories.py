@@ -125,6 +125,7 @@ def test_any_damage(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, kind: str, part: str
 ) -> None:
     whole = request.getfixturevalue(kind)
+    assert invoke(["report", str(whole), "-o", str(tmp_path_factory.mktemp("page") / "page.html")]) == 0
 
     @settings(max_examples=settings().max_examples // 2)
     @given(st.integers(0, 1 << 32))
