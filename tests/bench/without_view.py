@@ -1,5 +1,6 @@
 """A view of the kernel that follows nothing, to be compared with."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,10 @@ def follow_nothing(view: type, patch: Callable[[Any, str, Any], None] = setattr)
         self._kernels, self._asking, self._watched, self._quiet = Rtnetlink(), Rtnetlink(), {}, Counter()
         self._closed = False
 
+    def forget(_: Any, node: Any) -> None:
+        node.seen = sys.modules[view.__module__].Seen(node.kernel)  # of a pod that is to go
+
     patch(view, "__init__", begin)
-    for name in "watch", "forget", "drain":
+    patch(view, "forget", forget)
+    for name in "watch", "drain":
         patch(view, name, lambda *_: None)
