@@ -268,13 +268,12 @@ class Links(Netlink):
         return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
 
     def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
-        for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP):
+        for body in self.dump_links():
             yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
 
-    def link_states(self) -> dict[int, LinkState]:
-        """Return all interfaces by index."""
-        messages = self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP)
-        return dict(found for found in (link_state(body) for _, body in messages) if found)
+    def dump_links(self) -> list[bytes]:
+        """Return all interfaces, for `link_states`."""
+        return [body for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP)]
 
     def aliases(self) -> dict[int, str]:
         """Return the aliases of all interfaces by index."""
@@ -347,6 +346,11 @@ def link_state(body: bytes) -> tuple[int, LinkState] | None:
         carrier=bool(flags & _IFF_LOWER_UP),
         master=netlink.number(values.get(_IFLA_MASTER, b"")),
     )
+
+
+def link_states(bodies: Iterable[bytes]) -> dict[int, LinkState]:
+    """Read interfaces, by index."""
+    return dict(found for found in map(link_state, bodies) if found)
 
 
 def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:

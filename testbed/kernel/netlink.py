@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-REQUEST, ACK, DUMP, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
+REQUEST, ACK, ECHO, DUMP, REPLACE, EXCLUSIVE, CREATE = 0x1, 0x4, 0x8, 0x300, 0x100, 0x200, 0x400
 """Request flags."""
 INTERRUPTED = 0x10
 """The flag of a dump during which the table changed."""

@@ -4,7 +4,6 @@ rtnetlink: addresses, neighbours, routes and rules; `Links` has the interfaces.
 Source: include/uapi/linux/rtnetlink.h, if_addr.h, neighbour.h, fib_rules.h.
 """
 
-import contextlib
 import os
 import socket
 import struct
@@ -102,8 +101,11 @@ class Rtnetlink(Links):
 
     def addresses(self) -> Iterator[tuple[int, IPInterface]]:
         """Yield (interface index, address) of all addresses."""
-        for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0), netlink.DUMP):
-            yield address_of(body)
+        return map(address_of, self.dump_addresses())
+
+    def dump_addresses(self) -> list[bytes]:
+        """Return all addresses, for `address_of`."""
+        return [body for _, body in self.request(RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0), netlink.DUMP)]
 
     def unusable_addresses(self) -> Iterator[tuple[IPInterface, str]]:
         """Yield the IPv6 addresses that the kernel does not use, with the reason: duplicate address detection."""
@@ -119,9 +121,11 @@ class Rtnetlink(Links):
         it."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
             file = netlink.u32(_NETNSA_FD, handle)
-            with contextlib.suppress(FileExistsError):
-                self.request(RTM_NEWNSID, bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + file)
-            ((_, body),) = self.request(RTM_GETNSID, bytes(4) + file)
+            any_number = bytes(4) + netlink.attribute(_NETNSA_NSID, _ANY_NUMBER) + file
+            try:
+                ((_, body),) = self.request(RTM_NEWNSID, any_number, netlink.ECHO)
+            except FileExistsError:
+                ((_, body),) = self.request(RTM_GETNSID, bytes(4) + file)
         return netlink.number(netlink.attributes(body, 4)[_NETNSA_NSID])
 
     def set_address(self, index: int, address: IPInterface) -> None:

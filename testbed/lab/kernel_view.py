@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from testbed.kernel import links, netns
@@ -41,15 +42,27 @@ class Watched(Protocol):
 
 
 class Seen:
-    """Interfaces of a namespace by index, and their addresses, without those of links."""
+    """Interfaces of a namespace by index, and their addresses, without those of links.
+
+    The kernel is asked at once; what it says is read when somebody looks: most nodes of a large lab never change.
+    """
 
     def __init__(self, kernel: Rtnetlink) -> None:
-        self.links = kernel.link_states()
+        self._links, self._addresses = kernel.dump_links(), kernel.dump_addresses()
         self.gone: dict[int, LinkState] = {}
         """Interfaces that were here, as they were at last."""
-        self.addresses: dict[int, list[IPInterface]] = {}
-        for index, address in kernel.addresses():
-            self.add(index, address)
+
+    @cached_property
+    def links(self) -> dict[int, LinkState]:
+        return links.link_states(self._links)
+
+    @cached_property
+    def addresses(self) -> dict[int, list[IPInterface]]:
+        known: dict[int, list[IPInterface]] = {}
+        for index, address in map(rt.address_of, self._addresses):
+            if not address.is_link_local:
+                known.setdefault(index, []).append(address)
+        return known
 
     def add(self, index: int, address: IPInterface) -> bool:
         """Add an address; return whether it is new."""
