@@ -60,6 +60,7 @@ class HostInterface(Interface):
         """IPv6 addresses that it loses while it is held down."""
         self._given: dict[Family, IPInterface] = {}
         """The address of each family that it was given last. Whether it has it is the kernel's to say."""
+        self._at_last: list[IPInterface] = []
         self.rdma: str | None = None
         self.nic: HardwareNic | None = None
 
@@ -68,9 +69,9 @@ class HostInterface(Interface):
     @property
     def all_addresses(self) -> list[IPInterface]:
         """Return its addresses as the kernel has them, without those of the link; of a pod that has gone those that it
-        was given."""
+        had before."""
         if self.node.gone:
-            return [*self._given.values()]
+            return [*self._at_last]
         return [*self.node.now().addresses.get(self.index, [])]
 
     @property
@@ -83,6 +84,10 @@ class HostInterface(Interface):
     def take_addresses(self) -> None:
         """Take the addresses that the kernel has now for those that it was given."""
         self._given = self.addresses
+
+    def keep_addresses(self) -> None:
+        """Remember its addresses: its pod is about to go."""
+        self._at_last = self.all_addresses
 
     @overload
     def address(self, family: Literal[4] = 4) -> IPv4Interface: ...

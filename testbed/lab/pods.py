@@ -293,6 +293,7 @@ class Pods:
 
     def _detached(self, pod: Pod) -> Steps[None]:
         """End a pod in the order that the kernel needs: programs, networks, namespace."""
+        pod.keep_addresses()
         try:
             pod.end_programs()
             yield from self.networks.detach(pod)
@@ -302,6 +303,7 @@ class Pods:
     def lose(self, pod: Pod) -> None:
         """Lose a pod: see `Pod.lose`."""
         if self._nodes.get(pod.name) is pod:
+            pod.keep_addresses()
             self.networks.forget(pod)
             self._take_away(pod)
             pod.context.emit(events.POD(host=pod.host.name), pod.name, f"lost on {pod.host.name}: no DEL")

@@ -210,6 +210,11 @@ class Pod(Host):
         super().delete_devices()
         self.host.take_back_vfs(self)
 
+    def keep_addresses(self) -> None:
+        """Remember the addresses of its interfaces: it is about to go."""
+        for interface in self.interfaces.values():
+            interface.keep_addresses()
+
     def end_programs(self) -> None:
         super().release()
 

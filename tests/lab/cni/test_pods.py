@@ -221,6 +221,19 @@ def test_plugins_chain_behind_rxe(lab):
 # Its end
 
 
+@pytest.mark.parametrize("end", ["delete", "lose"])
+@pytest.mark.topology(ROUTED)
+def test_the_addresses_of_a_pod_that_has_gone_are_those_that_it_had(lab, end):
+    node, plugged = lab.host("node1"), macvlan(ipam(10))
+    pod = lab.pods.create(node, "pod", [plugged])
+    pod.run("ip", "address", "add", "10.0.10.99/24", "dev", "eth0")
+    had = pod["eth0"].all_addresses
+    getattr(pod, end)()
+    lab.pods.collect(node, [plugged])
+    assert pod["eth0"].all_addresses == had == [FIRST, IPv4Interface("10.0.10.99/24")]
+    assert pod["eth0"].address() == FIRST
+
+
 @pytest.mark.topology(ROUTED)
 def test_a_deleted_pod_leaves_nothing(lab):
     lab.pods.create(lab.host("node1"), "first", [bridge(), macvlan(ipam(10))]).delete()
