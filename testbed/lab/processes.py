@@ -38,8 +38,8 @@ class Process:
         own_run: bool = True,
     ) -> None:
         """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`,
-        and with `own_run` the node's /run. The words of `launcher` stand before the command, see
-        `Namespace.launcher`."""
+        and with `own_run` the node's /run, unless a launcher starts it. The words of `launcher` stand before the
+        command, see `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -50,7 +50,8 @@ class Process:
         self.seen = False
         """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own_run):
+        own = own_run and not launcher  # runc finds its containers in the machine's /run
+        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own):
             self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
@@ -150,7 +151,7 @@ def run(
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
         given.seek(0)
-        with own_devices.entered(namespace):
+        with own_devices.entered(namespace, own_run=not launcher):
             process = _started(node, command, launcher, env, stdin=given, stdout=out, stderr=err)
         handle = os.pidfd_open(process.pid)
         ended = False
