@@ -310,7 +310,7 @@ class Links(Netlink):
             _, owner, _, parent, _ = _TCMSG.unpack_from(body)
             shown = netlink.attributes(body, _TCMSG.size)
             kind = netlink.text(shown[_TCA_KIND])
-            if owner == index and kind != "clsact":  # the dump has all interfaces; clsact has no queue
+            if owner == index and kind not in ("clsact", "noqueue"):  # the dump has all interfaces
                 counted = netlink.attributes(shown[_TCA_STATS2])
                 waiting, _, drops = _QUEUE.unpack_from(counted[_STATS_QUEUE])
                 marks = counted[_STATS_APP] if kind == "red" else bytes(_RED.size)

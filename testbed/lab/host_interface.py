@@ -122,18 +122,25 @@ class HostInterface(Interface):
         self._given[address.version] = address
         self.node.context.view.drain()
 
-    def remove_address(self, which: Family | AnAddress = 4) -> IPInterface:
-        """Remove an address, or the first one of a family, and return it. InputError if it has none."""
-        address = self.address(which) if isinstance(which, int) else self._own(address_of(which))
+    def remove_address(self, which: Family | AnAddress | AnInterface = 4) -> IPInterface:
+        """Remove an address, such as 10.0.10.2, or with its prefix length, or the first one of a family, and return it.
+        InputError if it has none."""
+        address = self.address(which) if isinstance(which, int) else self._own(which)
         self.node.kernel.delete_address(self.index, address)
         self.node.context.view.drain()
         return address
 
-    def _own(self, ip: IPAddress) -> IPInterface:
+    def _own(self, which: AnAddress | AnInterface) -> IPInterface:
+        """Return its address that this is: with a prefix length that very one, without one the first with this IP."""
+        if whole := isinstance(which, IPv4Interface | IPv6Interface) or (isinstance(which, str) and "/" in which):
+            wanted: object = interface_of(which)
+        else:
+            wanted = address_of(which)
         found = self.all_addresses
-        if own := next((address for address in found if address.ip == ip), None):
-            return own
-        raise InputError(f"{self} has no address {ip}", hint=f"It has: {', '.join(map(str, found)) or 'none'}.")
+        for address in found:
+            if wanted == (address if whole else address.ip):
+                return address
+        raise InputError(f"{self} has no address {which}", hint=f"It has: {', '.join(map(str, found)) or 'none'}.")
 
     def set_mac(self, mac: str) -> None:
         """Change its MAC. InputError if it has an RDMA device, whose queue pairs would break for good."""
@@ -240,7 +247,7 @@ class HostInterface(Interface):
 
     def _route(self, ip: IPAddress) -> Mapping[str, Any] | None:
         source = self.addresses.get(ip.version)
-        command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name]
+        command = ["ip", "-j", f"-{ip.version}", "route", "get", str(ip), "oif", self.name_now]
         command += ["from", str(source.ip)] if source else []
         found = self.node.use(*command, check=False)
         routes = json.loads(found.stdout) if found.returncode == 0 and found.stdout.strip() else []
@@ -266,7 +273,7 @@ class HostInterface(Interface):
     def send(self, frame: bytes) -> None:
         """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one."""
         with self.node.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
-            wire.bind((self.name, 0))
+            wire.bind((self.name_now, 0))
             wire.send(frame)
 
     def teach(self, mac: str = "") -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import link_quality
@@ -18,6 +19,8 @@ from testbed.lab.port import Port
 from testbed.protocol.events import Data
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -61,6 +64,12 @@ class Interface:
         now = self.node.now()
         link = now.links.get(self.index) or now.gone.get(self.index)
         return link.mac if link else self._mac
+
+    @property
+    def name_now(self) -> str:
+        """Return its name as the kernel has it: a command may have given it another one."""
+        link = self.node.now().links.get(self.index)
+        return link.name if link else self.name
 
     def queue_counters(self) -> dict[str, int]:
         """Return the counters of the queue of its packets, if it has one: see `Direction.counters`, of a lossless link
@@ -109,23 +118,43 @@ class Interface:
                 end.node.kernel.read(end.index)
         self.node.context.view.drain()
 
+    def _ask(self, question: Callable[[int], T], otherwise: T) -> T:
+        """Return what the kernel answers about it, or `otherwise` if it is gone."""
+        try:
+            return otherwise if self.node.gone else question(self.index)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return otherwise
+
+    @property
+    def gone(self) -> bool:
+        """Return whether the kernel has it no more."""
+        return self.node.gone or self.index not in self.node.now().links
+
     @property
     def is_up(self) -> bool:
-        """Return whether it is set up, with or without a carrier."""
-        return self.node.kernel.is_up(self.index)
+        """Return whether it is set up, with or without a carrier; False if it is gone."""
+        return self._ask(self.node.kernel.is_up, otherwise=False)
 
     @property
     def mtu(self) -> int:
-        """Return its MTU in bytes, read from the kernel."""
-        return self.node.kernel.mtu(self.index)
+        """Return its MTU in bytes as the kernel has it; 0 if it is gone."""
+        return self._ask(self.node.kernel.mtu, otherwise=0)
 
     def set_mtu(self, mtu: int) -> None:
-        self.node.kernel.set_link(self.index, mtu=mtu)
+        """Set its MTU in bytes. InputError for one that the kernel refuses."""
+        if not isinstance(mtu, int) or not 0 < mtu < 1 << 32:
+            raise InputError(f"{mtu!r} is no MTU of {self}")
+        try:
+            self.node.kernel.set_link(self.index, mtu=mtu)
+        except OSError as error:
+            raise InputError(f"{self} cannot have the MTU {mtu}: {error.strerror}") from None
         self.node.context.view.drain()
 
     def counters(self) -> dict[str, int]:
-        """Return its kernel counters, by their names in rtnl_link_stats64."""
-        return self.node.kernel.statistics(self.index)
+        """Return its kernel counters, by their names in rtnl_link_stats64; none if it is gone."""
+        return self._ask(self.node.kernel.statistics, otherwise={})
 
     def capture(self, filter_: str = "") -> Capture:
         """Record its frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns. A second
@@ -133,7 +162,7 @@ class Interface:
         self._captures += 1
         number = f"-{self._captures}" if self._captures > 1 else ""
         file = self.node.context.file(f"{self.node.name}-{self.name}{number}.pcap")
-        capture = Capture(self.node.name, self.node.namespace, self.name, filter_, file)
+        capture = Capture(self.node.name, self.node.namespace, self.name_now, filter_, file)
         self.node.defer(capture.stop)
         return capture
 
@@ -141,7 +170,7 @@ class Interface:
         """Add the qdisc that holds filters for ingress and egress. May be repeated."""
         if not self._clsact:
             self._clsact = True
-            self.node.use("tc", "qdisc", "add", "dev", self.name, "clsact")
+            self.node.use("tc", "qdisc", "add", "dev", self.name_now, "clsact")
 
     def emit(self, data: Data, text: str, *, at_ns: int | None = None) -> None:
         """Emit an event of the node."""
@@ -180,6 +209,17 @@ class Direction:
     def shaped(self) -> bool:
         """Return whether it has a queue of its own, or a quality of another kind."""
         return bool(self._installed)
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether the kernel has its qdisc, if it needs one: a command may have deleted it."""
+        if not self.shaped:
+            return True
+        kernel = self._port.node.kernel
+        try:
+            return any(qdisc.root for qdisc in kernel.qdiscs(kernel.index(self._device)))
+        except OSError:  # the device is gone
+            return False
 
     def change(self, **values: Any) -> Callable[[], None]:
         """Change fields of the `Quality` beside other changes. The returned function undoes this change."""

@@ -60,14 +60,14 @@ class Seen:
     def addresses(self) -> dict[int, list[IPInterface]]:
         known: dict[int, list[IPInterface]] = {}
         for index, address in map(rt.address_of, self._addresses):
-            if not address.is_link_local:
+            if not _of_link(address):
                 known.setdefault(index, []).append(address)
         return known
 
     def add(self, index: int, address: IPInterface) -> bool:
         """Add an address; return whether it is new."""
         known = self.addresses.setdefault(index, [])
-        if address.is_link_local or address in known:
+        if _of_link(address) or address in known:
             return False
         known.append(address)
         return True
@@ -77,6 +77,11 @@ class Seen:
             return False
         known.remove(address)
         return True
+
+
+def _of_link(address: IPInterface) -> bool:
+    """Return whether it is the address that an interface has by itself. IPv4's link-local ones are set by somebody."""
+    return address.version == 6 and address.is_link_local
 
 
 class KernelView:
@@ -179,6 +184,8 @@ class KernelView:
         if before is None:
             self._emit(node, events.LINK(interface=name, state="new"), f"{name} is new")
             return
+        if name != before.name:
+            self._emit(node, events.LINK(interface=before.name, name=name), f"{before.name} is named {name} now")
         if now.up != before.up:
             state: Literal["up", "down"] = "up" if now.up else "down"
             self._emit(node, events.LINK(interface=name, state=state), f"{name} {state}")

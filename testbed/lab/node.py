@@ -21,7 +21,8 @@ AnInterface = TypeVar("AnInterface", bound=Interface)
 
 
 class Node(Namespace, Generic[AnInterface]):
-    """A node of a lab. ``node["eth1"]`` is one of its `interfaces`, which are in the order of the file."""
+    """A node of a lab. ``node["eth1"]`` is one of its `interfaces`, which are in the order of the file, or one that the
+    kernel has beside them, such as a bond that a command made; it is one of them from then on."""
 
     def __init__(self, context: Context, name: str, plan: NodePlan | None = None) -> None:
         """`plan` is its part of the topology, None for a pod."""
@@ -33,6 +34,8 @@ class Node(Namespace, Generic[AnInterface]):
 
     def __getitem__(self, interface: str) -> AnInterface:
         if interface not in self.interfaces:
+            if not self.gone and interface in [link.name for link in self.now().links.values()]:
+                return self.adopt(interface)
             known = ", ".join(self.interfaces) or "none"
             near = did_you_mean(interface, self.interfaces)
             raise InputError(f"{self.name} has no interface {interface}", hint=f"{near}It has: {known}.")

@@ -125,7 +125,7 @@ def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[st
         "device": row["rdma"] or "",
         "port": "1",
     }
-    found.add("node_network_up", int(row["up"]), **values)
+    found.add("node_network_up", int(row["up"] and row["carrier"]), **values)
     for address in row["addresses"]:
         found.add("testbed_address_info", 1, **values, ip=address.partition("/")[0], mac=row["mac"])
     found.count(counted.get("interfaces", {}).get(name, {}), values)

@@ -236,6 +236,8 @@ class Link(Data):
     mtu: int | None = None
     master: str | None = None
     """The bridge or bond that it is in from now on; empty: none."""
+    name: str | None = None
+    """Its new name."""
 
 
 class Address(Data):

@@ -31,14 +31,19 @@ class Terminal(TypedDict):
 
 
 class LinkRow(TypedDict):
-    """An end of a link, or another interface of a node."""
+    """An end of a link, or another interface of a node, as the kernel has it now. `addresses` are without IPv6's
+    link-local one; `unusable` has the reasons for those that the kernel does not use."""
 
     interface: str
     peer: str
     up: bool
+    carrier: bool
+    gone: bool
+    """True if the kernel has it no more."""
     mac: str
     mtu: int
     addresses: list[str]
+    unusable: dict[str, str]
     rdma: str | None
     rdma_state: NotRequired[str]
     quality: dict[str, Any]
@@ -64,6 +69,8 @@ class FaultRow(TypedDict):
     fault: str
     parameters: dict[str, Any]
     since_s: float
+    lost: bool
+    """True if the kernel did not hold it when it was looked at."""
 
 
 class LabState(TypedDict):

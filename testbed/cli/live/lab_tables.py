@@ -37,6 +37,7 @@ def faults(state: LabState) -> Table:
     shown = table("number", "fault", "parameters", "since")
     for row in state["faults"]:
         given = " ".join(f"{key}={value}" for key, value in row["parameters"].items())
+        given += " (lost: the kernel has it no more)" if row["lost"] else ""
         shown.add_row(str(row["number"]), row["fault"], given, clock(int(row["since_s"] * 1e9)))
     return shown
 
@@ -60,8 +61,15 @@ def show_metrics(lab: Lab) -> None:
 def interface_cells(row: Any) -> list[str]:
     name = row["interface"].partition(":")[2]
     quality = " ".join(f"{key}={value}" for key, value in row["quality"].items())
-    state = " ".join(filter(None, ("" if row["up"] else "down", quality)))
-    return [name, "\n".join(row["addresses"]), row["mac"], row["rdma"] or "", row["peer"], state]
+    if row["gone"]:
+        state = "gone"
+    elif not row["up"]:
+        state = "down"
+    else:
+        state = "" if row["carrier"] else "no carrier"
+    addresses = [f"{address} {row['unusable'].get(address, '')}".rstrip() for address in row["addresses"]]
+    state = " ".join(filter(None, (state, quality)))
+    return [name, "\n".join(addresses), row["mac"], row["rdma"] or "", row["peer"], state]
 
 
 def entries(rows: Sequence[TableRow]) -> Table:

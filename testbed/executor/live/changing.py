@@ -15,6 +15,7 @@ from testbed.executor.live.server import Call
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.lab import HostInterface, Pod
+from testbed.lab.namespace import Namespace
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
@@ -27,6 +28,7 @@ from testbed.workload.verbs import connected
 WRITE_S = 120.0
 PATTERN = b"\xa5"
 SUCCESS = "SUCCESS"
+LOOPBACK = "lo"
 UNENDED = "NONE"
 """In place of the status of a WRITE that has not completed."""
 
@@ -110,7 +112,7 @@ def change_address(request: live.AddressChange, call: Call) -> LinkRow:
         case "add":
             interface.add_address(request.address)
         case "del":
-            interface.remove_address(address_of(request.address.partition("/")[0]))
+            interface.remove_address(request.address)
         case "move":
             ip = address_of(request.address.partition("/")[0])
             owners = [owner for owner in having(call, ip) if owner is not interface]
@@ -123,8 +125,13 @@ def change_address(request: live.AddressChange, call: Call) -> LinkRow:
 
 def having(call: Call, ip: IPAddress) -> list[HostInterface]:
     """Return the interfaces of hosts and pods that have an address, as the kernel has it."""
-    ends = (end for node in call.lab.nodes.values() if isinstance(node, Host) for end in node.interfaces.values())
-    return [end for end in ends if ip in [address.ip for address in end.all_addresses]]
+    hosts = [node for node in call.lab.nodes.values() if isinstance(node, Host)]
+    found = [(node, link.name) for node in hosts for index, link in node.now().links.items() if has(node, index, ip)]
+    return [node[name] for node, name in found if name != LOOPBACK]
+
+
+def has(node: Namespace, index: int, ip: IPAddress) -> bool:
+    return ip in [address.ip for address in node.now().addresses.get(index, [])]
 
 
 def destination(call: Call, name: str) -> tuple[HostInterface, IPAddress | None]:
@@ -135,10 +142,24 @@ def destination(call: Call, name: str) -> tuple[HostInterface, IPAddress | None]
         return nic(call, name), None
     owners = having(call, ip)
     if len(owners) != 1:
-        what = f"{', '.join(map(str, owners))} have" if owners else "no interface of the lab has"
-        hint = "Name the interface that is to receive." if owners else "`testbed inspect` shows the addresses."
+        others = [*map(str, owners)] or elsewhere(call, ip)
+        what = (
+            f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}" if others else "no interface of the lab has"
+        )
+        if len(owners) > 1:
+            hint = "Name the interface that is to receive."
+        elif others:
+            hint = "A WRITE goes to an end of a link, or to an interface of a pod, with an RDMA device."
+        else:
+            hint = "`testbed inspect` shows the addresses."
         raise InputError(f"{what} the address {ip}", hint=hint)
     return owners[0], ip
+
+
+def elsewhere(call: Call, ip: IPAddress) -> list[str]:
+    """Return the other interfaces that have an address, such as SVIs."""
+    nodes = call.lab.nodes.values()
+    return [f"{node}:{link.name}" for node in nodes for index, link in node.now().links.items() if has(node, index, ip)]
 
 
 def nic(call: Call, name: str) -> HostInterface:
@@ -151,10 +172,10 @@ def nic(call: Call, name: str) -> HostInterface:
     node = call.lab[name]
     if not isinstance(node, Host):
         raise InputError(f"{name} is not a host")
-    ends = [end for end in node.interfaces.values() if end.rdma] or [*node.interfaces.values()]
+    ends = [end for end in node.interfaces.values() if not end.gone]
     if not ends:
         raise InputError(f"{name} has no interface")
-    return ends[0]
+    return next((end for end in ends if end.rdma), ends[0])
 
 
 def write(request: live.RdmaWrite, call: Call) -> Written:
@@ -162,6 +183,7 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
     call.node = near.node.name
     family = to.version if to else request.family
     for end in near, far:
+        check_usable(end, to if to and end is far else end.address(family).ip)
         if not end.rdma:
             raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
     given = {"timeout": request.timeout, "retry_cnt": request.retries}
@@ -202,8 +224,15 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
         return {**ended(done.status, text), "elapsed_s": done.elapsed_s}
 
 
+def check_usable(end: HostInterface, ip: IPAddress) -> None:
+    """Raise InputError for an address that the kernel does not use."""
+    unusable = end.node.kernel.unusable_addresses() if ip.version == 6 else ()
+    if reason := next((reason for address, reason in unusable if address.ip == ip), None):
+        raise InputError(f"{end} cannot use {ip}, {reason}")
+
+
 def learned(call: Call, since: int, *ends: HostInterface) -> list[str]:
-    """Return what switches learned from ARP or ND of these interfaces: that they asked is why."""
+    """Return what switches learned from ARP or ND of these interfaces since then, and why they sent it."""
     owners = {end.mac: end for end in ends}
     found = [
         (event["node"], data)
@@ -212,10 +241,18 @@ def learned(call: Call, since: int, *ends: HostInterface) -> list[str]:
         if event["t"] >= since and (data := kind.of(event))
     ]
     return [
-        f"{owners[data.mac]} asked for its gateway: {switch} learned that {data.ip} is at {data.mac}"
+        f"{_why(data.reason, owners[data.mac], switch)}: {switch} learned that {data.ip} is at {data.mac}"
         for switch, data in found
         if data.mac in owners
     ]
+
+
+def _why(reason: str, owner: HostInterface, switch: str) -> str:
+    if reason == "request":
+        return f"{owner} asked for its gateway"
+    if reason == "garp":
+        return f"{owner} announced its address"
+    return f"{switch} asked, and {owner} answered" if reason == "reply" else f"{owner}, {reason}"
 
 
 @contextmanager

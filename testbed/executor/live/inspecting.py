@@ -1,6 +1,7 @@
 """Requests that inspect a lab that lives: nodes, tables, events, the overview of a screen."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,12 +12,14 @@ import yaml
 from testbed.documents.json import value_of
 from testbed.executor.live.server import Call, Subscription
 from testbed.kernel import rxe_devices
+from testbed.kernel.rdma import Rdma
 from testbed.lab import Host, HostInterface, Lab, Pod
 from testbed.lab.interface import Interface
+from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import Event, live
-from testbed.protocol.events import FAULT_INJECTED
+from testbed.protocol.events import FAULT_INJECTED, FAULT_LOST
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
 from testbed.switch.profile import DEFAULT as DEFAULT_PROFILE
@@ -38,7 +41,10 @@ def inspect(_: live.Inspect, call: Call) -> LabState:
 
 def node_row(node: Node[Any], programs: int) -> NodeRow:
     kind = "pod" if isinstance(node, Pod) else node.plan.kind if node.plan else ""
-    rows = [interface_row(interface) for interface in node.interfaces.values()]
+    devices = rdma_devices(node)
+    known = {end.index: end for end in node.interfaces.values()}
+    rows = [interface_row(end, devices) for end in known.values()]
+    rows += [other_row(node, index, devices) for index in others(node) if index not in known]
     row: NodeRow = {"name": node.name, "kind": kind, "interfaces": rows, "programs": programs}
     if isinstance(node, Switch):
         row["profile"] = node.first_profile.name
@@ -48,19 +54,55 @@ def node_row(node: Node[Any], programs: int) -> NodeRow:
     return row
 
 
-def interface_row(interface: Interface) -> LinkRow:
-    host = interface if isinstance(interface, HostInterface) else None
+def rdma_devices(node: Namespace) -> dict[str, str]:
+    """Return the RDMA devices of a node by their interfaces, as the kernel has them."""
+    with node.entered(), Rdma() as here:
+        return here.links()
+
+
+OWN = re.compile(r"lo|br0|ifb[0-9]+")
+"""Interfaces that are shown only with addresses of their own: those by which the lab works."""
+LOOPBACK = "127.0.0.1/8", "::1/128"
+
+
+def others(node: Node[Any]) -> list[int]:
+    """Return the interfaces of a node that are no ends of links: SVIs, and those that somebody made."""
+    now = node.now()
+    return [index for index, link in now.links.items() if not OWN.fullmatch(link.name) or addresses(node, index)]
+
+
+def addresses(node: Namespace, index: int) -> list[str]:
+    return [text for one in node.now().addresses.get(index, []) if (text := str(one)) not in LOOPBACK]
+
+
+def interface_row(interface: Interface, devices: Mapping[str, str] | None = None) -> LinkRow:
     normal = asdict(Quality())
-    quality = asdict(interface.sends.quality) if interface.plan else normal
+    quality = asdict(interface.sends.quality) if interface.plan and interface.sends.in_place else normal
+    row = other_row(interface.node, interface.index, rdma_devices(interface.node) if devices is None else devices)
+    if row["gone"]:
+        row |= {"interface": str(interface), "mac": interface.mac}
+    row["peer"] = str(interface.peer) if interface.peer else ""
+    row["quality"] = {name: value for name, value in quality.items() if value != normal[name]}
+    return row
+
+
+def other_row(node: Namespace, index: int, devices: Mapping[str, str]) -> LinkRow:
+    link = node.now().links.get(index)
+    found = addresses(node, index)
+    six = any(":" in address for address in found)
+    unusable = {str(address): reason for address, reason in node.kernel.unusable_addresses()} if six else {}
     return {
-        "interface": str(interface),
-        "peer": str(interface.peer) if interface.peer else "",
-        "up": interface.is_up,
-        "mac": interface.mac,
-        "mtu": interface.mtu,
-        "addresses": [str(address) for address in host.all_addresses] if host else [],
-        "rdma": host.rdma if host else None,
-        "quality": {name: value for name, value in quality.items() if value != normal[name]},
+        "interface": f"{node}:{link.name if link else ''}",
+        "peer": "",
+        "up": bool(link and link.up),
+        "carrier": bool(link and link.carrier),
+        "gone": link is None,
+        "mac": link.mac if link else "",
+        "mtu": link.mtu if link else 0,
+        "addresses": found if link else [],
+        "unusable": {address: reason for address, reason in unusable.items() if address in found},
+        "rdma": devices.get(link.name) if link else None,
+        "quality": {},
     }
 
 
@@ -85,10 +127,13 @@ def fault_rows(call: Call) -> list[FaultRow]:
 
 def fault_row(call: Call, number: int) -> FaultRow:
     injection = call.lab.injections[number - 1]
-    came = call.log.find(FAULT_INJECTED.name, fault=injection.fault.name)
+    name = injection.fault.name
+    same = [one for one in call.lab.injections[:number] if one.fault.name == name]
+    came = call.log.find(FAULT_INJECTED.name, fault=name)[: len(same)]
     parameters = injection.fault.model_dump(mode="json", exclude_defaults=True)
     since = came[-1]["t"] / 1e9 if came else call.log.now / 1e9
-    return {"number": number, "fault": injection.fault.name, "parameters": parameters, "since_s": since}
+    lost = any(event["t"] / 1e9 >= since for event in call.log.find(FAULT_LOST.name, fault=name))
+    return {"number": number, "fault": name, "parameters": parameters, "since_s": since, "lost": lost}
 
 
 # Tables
@@ -181,7 +226,7 @@ def overview(call: Call, events: int) -> Overview:
     for switch in lab.switches():
         found = switch.tables()
         sizes[switch.name] = {table: len(found[table]) for table in TABLES}
-    ends = [end for node in lab.nodes.values() for end in node.interfaces.values()]
+    ends = [end for node in lab.nodes.values() for end in node.interfaces.values() if end.counters()]
     latest = sorted(call.log.events, key=lambda event: event["t"])[-events:] if events else []
     return {
         "now_s": call.log.now / 1e9,
@@ -308,8 +353,8 @@ def _file_now(call: Call) -> str:
         if one.active
     ]
     faults += [{"fault": "link-down", "end": end} for end in down]
-    if faults or "faults" in document:
-        document["faults"] = faults
+    if faults or "faults" in topology:
+        topology["faults"] = faults
     return "".join(f"# {line}\n" for line in left_out) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 

@@ -243,7 +243,10 @@ def interface_of(lab: Lab, end: str) -> Any:
     if not colon:
         hint = f"Its interfaces: {', '.join(map(str, lab[node].interfaces.values()))}."
         raise InputError(f"{end!r} is a node, not an interface", hint=hint)
-    return lab[node][name]
+    found = lab[node][name]
+    if found.gone:
+        raise InputError(f"{end} is gone: a command has deleted it, or moved it to another namespace")
+    return found
 
 
 READ, WRITE, SELECT, POLL, EPOLL_WAIT, PSELECT6, PPOLL, EPOLL_PWAIT = 0, 1, 23, 7, 232, 270, 271, 281

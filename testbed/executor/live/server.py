@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import select
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from testbed.errors import TestbedError
@@ -68,14 +70,19 @@ class Call:
             self._watched[handle] = act
             self.server.watch(handle, lambda: self.guard(act), events)
 
-    def guard(self, act: Callable[[], object]) -> None:
-        """Carry out a part of this request. A failure ends the request, not the lab."""
+    def guard(self, act: Callable[[], object]) -> bool:
+        """Carry out a part of this request, and return whether that worked. A failure ends the request, not the lab."""
         try:
             act()
         except TestbedError as error:
             self.fail(error)
+        except OSError as error:
+            self.fail(refused(error))
         except Exception:
             self.crash()
+        else:
+            return True
+        return False
 
     def unwatch(self, handle: int) -> None:
         if self._watched.pop(handle, None):
@@ -124,16 +131,32 @@ class Subscription:
     def __init__(
         self, call: Call, response: Callable[[], Any], *listeners: tuple[list[Any], Callable[..., None]]
     ) -> None:
-        """`listeners` are functions, each with the list of the server's that it is in meanwhile."""
-        self._call, self._response, self._listeners = call, response, listeners
-        for place, listener in listeners:
+        """`listeners` are functions, each with the list of the server's that it is in meanwhile. One that fails ends
+        the request."""
+        self._call, self._response = call, response
+        self._listeners = [(place, partial(self._listen, listener)) for place, listener in listeners]
+        for place, listener in self._listeners:
             place.append(listener)
+
+    def _listen(self, listener: Callable[..., None], *happened: Any) -> None:
+        if not self._call.guard(lambda: listener(*happened)):
+            self._leave()
+
+    def _leave(self) -> None:
+        for place, listener in self._listeners:
+            with contextlib.suppress(ValueError):  # it has failed before
+                place.remove(listener)
 
     def receive(self, message: dict[str, Any]) -> None:
         if message.get("stop"):
-            for place, listener in self._listeners:
-                place.remove(listener)
+            self._leave()
             self._call.end(self._response())
+
+
+def refused(error: OSError) -> TestbedError:
+    """Return what the kernel refused, in words: commands of users change what it has of a lab."""
+    hint = "A command has changed what the lab made; `testbed events` shows it."
+    return TestbedError(f"the kernel refuses it: {error.strerror or error}", hint=hint)
 
 
 def handler_of(kind: type[LiveRequest[Any]]) -> Callable[[Any, Call], Any]:
@@ -311,6 +334,8 @@ class Server:
             call.fail(TestbedError("the lab was taken down in the meantime"))
         except TestbedError as error:
             call.fail(error)
+        except OSError as error:
+            call.fail(refused(error))
         except Exception:
             call.crash()
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, links, netns, nftables, own_devices, syscalls
+from testbed.kernel.rdma import Rdma
 from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
@@ -36,6 +37,16 @@ class Host(Node[HostInterface]):
         self.routes = HostRoutes(self, self._lives)
         self._vfs: dict[int, str] = {}
         """MACs of its virtual functions, by index."""
+
+    def __getitem__(self, interface: str) -> HostInterface:
+        known = interface in self.interfaces
+        found = super().__getitem__(interface)
+        if not known:
+            with self.entered(), Rdma() as here:
+                device = here.links().get(interface)
+            if device:
+                found.adopt_rdma(device)
+        return found
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> HostInterface:
         model = "rxe" if plan and plan.nic else self.nic  # a NIC does by itself what a model of one does to soft-RoCE

@@ -329,7 +329,8 @@ class Keeper:
                     self._end()
                 case {"request": dict(request)}:
                     inner = self._admit(client, number, str(request.get("kind")))
-                    return {"protocol": message.get("protocol"), "id": inner, "request": request}
+                    typed: dict[str, Any] = {key: message[key] for key in ("protocol", "typed") if key in message}
+                    return {**typed, "id": inner, "request": request}
                 case {"ack": _} if self._virtual:
                     """It would reach the machine at a moment of the host's. It waits for commands when the wire is
                     full."""
