@@ -348,6 +348,15 @@ def link_state(body: bytes) -> tuple[int, LinkState] | None:
     )
 
 
+def vlan_on(body: bytes, parent: int) -> int | None:
+    """Read RTM_NEWLINK: the VLAN of a VLAN device on `parent`; None if it is something else."""
+    link = netlink.attributes(body, _IFINFOMSG.size)
+    kind, own = kind_of(link)
+    if kind != "vlan" or netlink.number(link.get(_IFLA_LINK, b"")) != parent:
+        return None
+    return netlink.number(own[_IFLA_VLAN_ID])
+
+
 def link_states(bodies: Iterable[bytes]) -> dict[int, LinkState]:
     """Read interfaces, by index."""
     return dict(found for found in map(link_state, bodies) if found)

@@ -22,6 +22,7 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
+RTM_SETNEIGHTBL = 67
 RTM_NEWNSID, RTM_GETNSID = 88, 90
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
@@ -50,6 +51,8 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8,
 _IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
+_NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
+_NDTPA_APP_PROBES, _NDTPA_MCAST_PROBES = 9, 11
 FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
 _NETNSA_NSID, _NETNSA_FD, _ANY_NUMBER = 1, 3, struct.pack("=i", -1)
 _IFADDRMSG = struct.Struct("=BBBBi")  # family, prefix length, flags, scope, interface
@@ -166,6 +169,15 @@ class Rtnetlink(Links):
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
         self.request(RTM_NEWNEIGH, body, _UPSERT)
 
+    def set_solicitations(self, index: int, multicast: int, application: int, retransmit_ms: int) -> None:
+        """Set by how many requests an interface resolves an IPv4 address: those that it sends, and those by which it
+        asks this program; and the time between them. As sysctls below net/ipv4/neigh do (struct ndtmsg)."""
+        values = netlink.u32(_NDTPA_APP_PROBES, application) + netlink.u32(_NDTPA_MCAST_PROBES, multicast)
+        values += netlink.attribute(_NDTPA_RETRANS_TIME, struct.pack("=Q", retransmit_ms))
+        body = struct.pack("=Bxxx", socket.AF_INET) + netlink.string(_NDTA_NAME, "arp_cache")
+        body += netlink.nested(_NDTA_PARMS, netlink.u32(_NDTPA_IFINDEX, index), values)
+        self.request(RTM_SETNEIGHTBL, body)
+
     def delete_neighbour(self, index: int, ip: IPAddress) -> None:
         body = _NDMSG.pack(FAMILIES[ip.version], index, 0, 0, 0) + netlink.attribute(_NDA_DST, ip.packed)
         self._delete(RTM_DELNEIGH, body)
@@ -232,6 +244,16 @@ def address_of(body: bytes) -> tuple[int, IPInterface]:
     _, length, _, _, index = _IFADDRMSG.unpack_from(body)
     known = netlink.attributes(body, _IFADDRMSG.size)
     return index, ip_interface((known.get(_IFA_LOCAL) or known[_IFA_ADDRESS], length))
+
+
+def flushed_neighbour(body: bytes) -> tuple[int, IPAddress] | None:
+    """Read RTM_DELNEIGH: (interface index, address) of an entry that the kernel removed by itself, as with its
+    interface; None for one that was deleted, which has failed first (neigh_delete in net/core/neighbour.c)."""
+    family, index, state, _, _ = _NDMSG.unpack_from(body)
+    values = netlink.attributes(body, _NDMSG.size)
+    if family not in FAMILIES.values() or NUD_STATES.get(state) == "FAILED" or _NDA_DST not in values:
+        return None
+    return index, ip_address(values[_NDA_DST])
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:

@@ -17,7 +17,7 @@ A routed port is in no bridge. It has only a link-local address, where the kerne
 from testbed.kernel import ipv6, nftables, sysctl
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp
-from testbed.switch.dataplane import DataPlane
+from testbed.switch.dataplane import SOLICIT, DataPlane
 from testbed.switch.profile import Profile
 from testbed.topology.plan import Node, Svi
 
@@ -39,8 +39,6 @@ table ip6 silence {
 }
 """
 BRIDGE_MTU, USUAL_MTU = 65535, 1500
-DAY_MS = 86_400_000
-SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
 
 
 def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:

@@ -4,7 +4,7 @@ The control plane of one switch: ARP and neighbour discovery according to its pr
 Pure: inputs are times (nanoseconds of any monotonic clock), outputs are effects; no sockets, no clock, no randomness.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from testbed.protocol import events
@@ -15,13 +15,13 @@ from testbed.switch.learning import Learning
 from testbed.switch.neighbours import Neighbours, RefreshDaemon
 from testbed.switch.packets import Packet, answer
 from testbed.switch.profile import Profile
-from testbed.topology.plan import FAMILIES, Family, IPAddress, Svi
+from testbed.topology.plan import FAMILIES, Family, IPAddress, IPInterface, Svi
 
 
 class ControlPlane:
     """While its CPU is out (`pause`) it handles no packet and no timer, but still commands and FDB changes."""
 
-    def __init__(self, switch: str, svis: Iterable[Svi], profile: Profile) -> None:
+    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile) -> None:
         self.fdb = Fdb(core := Core(switch, svis, profile))
         self._core = core
         self._neighbours = Neighbours(core, self.fdb)
@@ -81,6 +81,20 @@ class ControlPlane:
         if self.profile.svi_carrier == "purge":
             for family in FAMILIES:
                 self._neighbours.clear(family, vlan, None, "no-carrier")
+        return self._core.done()
+
+    def on_svi(self, now: int, vlan: int, mac: str, addresses: Sequence[IPInterface]) -> list[Effect]:
+        """Follow an SVI that a command has changed; without addresses it is gone."""
+        self._core.svis.follow(vlan, mac, addresses)
+        for family in FAMILIES:
+            if not self._core.svis.speaks(vlan, family):
+                self._neighbours.clear(family, vlan, None, "no-address")
+        return self._core.done()
+
+    def on_flushed(self, now: int, vlan: int, ip: IPAddress) -> list[Effect]:
+        """Handle that the kernel has removed an entry by itself, as with an SVI that was set down."""
+        if (vlan, ip) in self._neighbours.table.entries:
+            self._neighbours.clear(ip.version, vlan, ip, "flushed")
         return self._core.done()
 
     def on_timer(self, now: int) -> list[Effect]:

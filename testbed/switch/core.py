@@ -3,7 +3,7 @@
 Effects are its decisions as data: the agent executes them, a test reads them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.protocol import events
@@ -14,7 +14,7 @@ from testbed.switch.profile import Profile
 from testbed.switch.table import Key
 from testbed.switch.timers import SECOND
 from testbed.topology.addressing import link_local
-from testbed.topology.plan import Family, IPAddress, Svi
+from testbed.topology.plan import Family, IPAddress, IPInterface, Svi
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,23 @@ Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Event
 class Svis:
     """The SVIs that have an address. The control plane does not handle a VLAN without one."""
 
-    def __init__(self, svis: Iterable[Svi]) -> None:
-        self._svis = {svi.vlan: svi for svi in svis if svi.addresses}
-        self._own = {vlan: _own_addresses(svi) for vlan, svi in self._svis.items()}
-        self._own_anywhere: frozenset[IPAddress] = frozenset().union(*self._own.values())
+    def __init__(self, svis: Sequence[Svi]) -> None:
+        self._svis: dict[int, _Svi] = {}
+        self._own: dict[int, frozenset[IPAddress]] = {}
+        self._own_anywhere: frozenset[IPAddress] = frozenset()
+        self._proxies = {svi.vlan for svi in svis if svi.proxy_arp}
+        for svi in svis:
+            self.follow(svi.vlan, svi.mac, svi.addresses)
+
+    def follow(self, vlan: int, mac: str, addresses: Sequence[IPInterface]) -> None:
+        """Follow an SVI that has this MAC and these addresses from now on."""
+        if addresses:
+            self._svis[vlan] = _Svi(mac, tuple(addresses))
+            self._own[vlan] = _own_addresses(self._svis[vlan])
+        else:
+            self._svis.pop(vlan, None)
+            self._own.pop(vlan, None)
+        self._own_anywhere = frozenset().union(*self._own.values())
 
     def mac(self, vlan: int) -> str:
         return self._svis[vlan].mac
@@ -88,7 +101,7 @@ class Svis:
 
     def owns(self, ip: IPAddress, vlan: int | None = None) -> bool:
         """Return whether an address belongs to an SVI: of this VLAN, or of any."""
-        return ip in (self._own_anywhere if vlan is None else self._own[vlan])
+        return ip in (self._own_anywhere if vlan is None else self._own.get(vlan, ()))
 
     def on_link(self, vlan: int, ip: IPAddress) -> bool:
         """Return whether an address can be a neighbour's in the VLAN: in one of its subnets, or link-local."""
@@ -106,7 +119,7 @@ class Svis:
 
     def stands_in(self, vlan: int, packet: Packet) -> bool:
         """Return whether the SVI answers as a proxy. It never does for an address that the asker claims or may use."""
-        if not self._svis[vlan].proxy_arp or packet.probe or packet.gratuitous:
+        if vlan not in self._proxies or packet.probe or packet.gratuitous:
             return False
         ip = packet.target_ip
         return self._in_subnet(vlan, ip) and ip != packet.sender_ip and not self.owns(ip)
@@ -117,9 +130,9 @@ class Svis:
         svi = self._svis[vlan]
         # As Linux and others do when no packet determines it (RFC 4861 section 7.2.2).
         source: IPAddress = link_local(svi.mac)
-        if ip.version == 4:
-            assert svi.address is not None  # else the VLAN would have no ARP
-            source = svi.address.ip
+        if ip.version == 4:  # it has one, or the VLAN would have no ARP
+            own = [address for address in svi.addresses if address.version == 4]
+            source = next((address.ip for address in own if ip in address.network), own[0].ip)
         return Send(vlan, dst, request(svi.mac, source, ip))
 
     def announcements(self) -> Iterator[Send]:
@@ -131,16 +144,24 @@ class Svis:
         return any(ip in address.network for address in self._svis[vlan].addresses)
 
 
-def _own_addresses(svi: Svi) -> frozenset[IPAddress]:
+@dataclass(frozen=True, slots=True)
+class _Svi:
+    """An SVI as the kernel has it."""
+
+    mac: str
+    addresses: tuple[IPInterface, ...]
+
+
+def _own_addresses(svi: _Svi) -> frozenset[IPAddress]:
     """Return the addresses that an SVI owns: with IPv6 also its link-local one."""
     own: list[IPAddress] = [address.ip for address in svi.addresses]
-    if svi.address6 is not None:
+    if any(address.version == 6 for address in svi.addresses):
         own.append(link_local(svi.mac))
     return frozenset(own)
 
 
 class Core:
-    def __init__(self, switch: str, svis: Iterable[Svi], profile: Profile) -> None:
+    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile) -> None:
         self.profile = profile
         self.svis = Svis(svis)
         self._switch = switch

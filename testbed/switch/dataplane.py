@@ -5,16 +5,17 @@ The kernel forwards. It does no ARP and, on an SVI with an IPv6 address, no neig
 neighbour entry it sends RTM_GETNEIGH once and queues the packet until the control plane decides. `build` sets this up.
 """
 
+import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_network
 from typing import Literal
 
-from testbed.kernel import ipv6
+from testbed.kernel import ipv6, links
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.links import RTM_DELLINK, RTM_NEWLINK, USER_HZ, link_state
+from testbed.kernel.links import USER_HZ, LinkState, link_state
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import frames, nd
@@ -22,12 +23,21 @@ from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
 from testbed.topology.addressing import link_local
-from testbed.topology.plan import Interface, IPAddress, IPNetwork, Node, Svi
+from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, Node, Svi
 
+DAY_MS = 86_400_000
+SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
+"""Values of an SVI's neighbour table, by which the kernel leaves all to the control plane (`build`)."""
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
-_LINKS = (RTM_NEWLINK, RTM_DELLINK)
-_FORWARDING = (*_LINKS, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
+_FORWARDING = (
+    links.RTM_NEWLINK,
+    links.RTM_DELLINK,
+    rt.RTM_NEWROUTE,
+    rt.RTM_DELROUTE,
+    rt.RTM_NEWNEXTHOP,
+    rt.RTM_DELNEXTHOP,
+)
 """Changes of forwarding, and the groups that report them beside links."""
 _FORWARDING_GROUPS = (rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
 _DISCOVERY = [
@@ -70,6 +80,23 @@ class CarrierLost:
 
 
 @dataclass(frozen=True, slots=True)
+class SviChange:
+    """An SVI has another MAC or other addresses; none if it is gone."""
+
+    vlan: int
+    mac: str
+    addresses: tuple[IPInterface, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """The kernel has removed a neighbour entry by itself, as it does when an SVI goes down or loses its addresses."""
+
+    vlan: int
+    ip: IPAddress
+
+
+@dataclass(frozen=True, slots=True)
 class RouteChange:
     """The ports of BGP's route to a subnet; none if the route is lost."""
 
@@ -85,7 +112,7 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | CarrierLost | RouteChange | Lost
+Change = Miss | FdbChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
 
 
 class DataPlane:
@@ -101,6 +128,8 @@ class DataPlane:
         """BGP's routes, as the kernel has them."""
         self._svis: dict[int, int] = {}
         """VLANs by SVI index."""
+        self._addresses: dict[int, list[IPInterface]] = {}
+        """Addresses by SVI index."""
         self._carriers: set[int] = set()
         """VLANs whose SVI has a carrier."""
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
@@ -110,7 +139,7 @@ class DataPlane:
         self._mac_age = 0.0
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
-        groups = (rt.LINK, rt.NEIGH, *(_FORWARDING_GROUPS if node.bgp else ()))
+        groups = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV6_IFADDR, *(_FORWARDING_GROUPS if node.bgp else ()))
         self._monitor.listen(groups, buffer=_BUFFER)
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
@@ -197,13 +226,37 @@ class DataPlane:
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | CarrierLost | None:
-        if kind in _LINKS:
-            return self._link(kind, body)
-        if kind == rt.RTM_GETNEIGH:
-            index, ip = rt.miss(body)
-            return Miss(self._svis[index], ip) if index in self._svis else None
-        entry = rt.fdb_entry(body) if kind in (rt.RTM_NEWNEIGH, rt.RTM_DELNEIGH) else None
+    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | CarrierLost | SviChange | Flushed | None:
+        match kind:
+            case rt.RTM_GETNEIGH:
+                index, ip = rt.miss(body)
+                return Miss(self._svis[index], ip) if index in self._svis else None
+            case rt.RTM_NEWADDR | rt.RTM_DELADDR:
+                return self._address(*rt.address_of(body), has=kind == rt.RTM_NEWADDR)
+            case rt.RTM_NEWNEIGH | rt.RTM_DELNEIGH:
+                return self._neighbour(kind, body)
+            case links.RTM_NEWLINK | links.RTM_DELLINK:
+                return self._link(kind, body)
+        return None
+
+    def _address(self, index: int, address: IPInterface, *, has: bool) -> SviChange | None:
+        if index not in self._svis or (address.version == 6 and address.is_link_local):
+            return None
+        known = self._addresses.setdefault(index, [])
+        if has == (address in known):
+            return None
+        (known.append if has else known.remove)(address)
+        return self._svi(index)
+
+    def _svi(self, index: int) -> SviChange:
+        vlan = self._svis[index]
+        return SviChange(vlan, self._macs[vlan][1], tuple(self._addresses.get(index, ())))
+
+    def _neighbour(self, kind: int, body: bytes) -> FdbChange | Flushed | None:
+        if kind == rt.RTM_DELNEIGH and (found := rt.flushed_neighbour(body)):
+            index, ip = found
+            return Flushed(self._svis[index], ip) if index in self._svis else None
+        entry = rt.fdb_entry(body)
         if entry is None or entry.bridge != self._bridge or entry.state & rt.NUD_PERMANENT:
             return None
         if kind == rt.RTM_NEWNEIGH and entry.state & rt.NUD_NOARP:
@@ -216,19 +269,36 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> CarrierLost | None:
+    def _link(self, kind: int, body: bytes) -> CarrierLost | SviChange | None:
         found = link_state(body)
         if found is None:
             return None
         index, link = found
-        if kind == RTM_DELLINK or link.master != self._bridge:
+        if kind == links.RTM_DELLINK or link.master != self._bridge:
             self._ports.pop(index, None)
         else:
             self._ports[index] = link.name
-        vlan = self._svis.get(index)
-        if vlan is not None:
-            self._macs[vlan] = link.name, link.mac
-        if vlan is None or link.carrier == (vlan in self._carriers):
+        if kind == links.RTM_DELLINK:
+            vlan = self._svis.pop(index, None)
+            self._addresses.pop(index, None)
+            return SviChange(vlan, link.mac, ()) if vlan is not None else None
+        if index not in self._svis:  # made by a command, perhaps
+            vlan = links.vlan_on(body, self._bridge)
+            if vlan is None:
+                return None
+            self._svis[index] = vlan
+            self._vlans[link.name] = vlan
+            self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
+        return self._svi_link(index, link)
+
+    def _svi_link(self, index: int, link: LinkState) -> CarrierLost | SviChange | None:
+        vlan = self._svis[index]
+        before = self._macs.get(vlan)
+        self._macs[vlan] = link.name, link.mac
+        if before and before != (link.name, link.mac):
+            self._vlans = {name: of for name, of in self._vlans.items() if of != vlan} | {link.name: vlan}
+            return self._svi(index)
+        if link.carrier == (vlan in self._carriers):
             return None
         self._carriers ^= {vlan}
         return None if link.carrier else CarrierLost(vlan)
@@ -251,19 +321,24 @@ class DataPlane:
 
     def send(self, vlan: int, dst: str, packet: Packet) -> None:
         name, mac = self._macs[vlan]
-        self._arp.send(name, pack(dst, mac, packet))
+        with contextlib.suppress(OSError):  # it is down, or gone
+            self._arp.send(name, pack(dst, mac, packet))
 
     def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
-        index = self._index(vlan)
-        self._netlink.set_neighbour(index, ip, mac)
-        if self._announced(ip):
-            self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
+        if (index := self._index(vlan)) is None:
+            return
+        with contextlib.suppress(OSError):  # it is down, or gone: nothing is sent there
+            self._netlink.set_neighbour(index, ip, mac)
+            if self._announced(ip):
+                self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 
     def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
-        index = self._index(vlan)
-        self._netlink.delete_neighbour(index, ip)
-        if self._announced(ip):
-            self._netlink.delete_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
+        if (index := self._index(vlan)) is None:
+            return
+        with contextlib.suppress(OSError):  # it has gone with the SVI
+            self._netlink.delete_neighbour(index, ip)
+            if self._announced(ip):
+                self._netlink.delete_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         """Delete the bridge's learned entry for a MAC; a static entry stays."""
@@ -296,8 +371,9 @@ class DataPlane:
     def _announced(self, ip: IPAddress) -> bool:
         return self.node.host_routes and not ip.is_link_local
 
-    def _index(self, vlan: int) -> int:
-        return next(index for index, of in self._svis.items() if of == vlan)
+    def _index(self, vlan: int) -> int | None:
+        """Return the index of a VLAN's SVI; None if it is gone."""
+        return next((index for index, of in self._svis.items() if of == vlan), None)
 
     def _port(self, name: str) -> int | None:
         """Return the index of a port; None if it is none any more."""

@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from testbed.protocol import events
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
-from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Lost, Miss, RouteChange
+from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
@@ -156,6 +156,10 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost):
                     self._act(self._control.on_fdb, vlan, mac, port, lost)
+                case SviChange(vlan, mac, addresses):
+                    self._act(self._control.on_svi, vlan, mac, addresses)
+                case Flushed(vlan, ip):
+                    self._act(self._control.on_flushed, vlan, ip)
                 case CarrierLost(vlan):
                     self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):
