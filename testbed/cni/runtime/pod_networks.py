@@ -285,8 +285,10 @@ def raise_first(outcomes: Sequence[Any]) -> None:
 
 
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:
-    """Add the interfaces, addresses and RDMA devices of a verified result to the pod."""
-    for name in verification.interfaces(attachment, result):
+    """Add the interfaces, addresses and RDMA devices of a verified result to the pod, and the attachment's interface if
+    the result leaves it out."""
+    there = [link.name for link in pod.now().links.values() if link.name == attachment.interface]
+    for name in dict.fromkeys([*verification.interfaces(attachment, result), *there]):
         pod.adopt(name).take_addresses()
     with pod.entered(), rdma.Rdma() as here:
         found = here.links()

@@ -80,9 +80,10 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
     for one, (*_, ipam) in zip(given, origins, strict=True):
         if reason := not_of_a_host(one.address):
             return Problem(CONFIG, ipam, f"it gave {one.address}, {reason}")
-    if not ends:
-        return None  # a result without interfaces is an IPAM plugin's, and nothing is made
     with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        if not ends:  # an IPAM plugin's, and nothing is made, or one that leaves out what it made
+            reason = _unusable(kernel, _kernels(kernel, attachment))
+            return Problem(CONFIG, conflist.types[-1], f"the pod has {reason}") if reason else None
         indices = {name: index for index, name in socket.if_nameindex()}
         for entry in result["interfaces"]:
             if entry.get("sandbox") == attachment.netns and (name := entry["name"]) not in indices:
@@ -100,16 +101,26 @@ def settles(attachment: Attachment, results: Sequence[Result]) -> bool:
         given = [one.address for one in addresses(attachment, results[-1])]
     except ValueError:
         return False  # `problem` says so
-    if all(address.version == 4 for address in given):
-        return False
     with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        given += _kernels(kernel, attachment)
+        if all(address.version == 4 for address in given):
+            return False
         return any(reason == TENTATIVE for address, reason in kernel.unusable_addresses() if address in given)
 
 
 def unusable(attachment: Attachment, result: Result) -> str:
     """Return the first address of a result that the kernel has and does not use, with the reason; else empty."""
     with netns.entered(attachment.netns), PolicyRouting() as kernel:
-        return _unusable(kernel, [given.address for given in addresses(attachment, result)])
+        given = [given.address for given in addresses(attachment, result)]
+        return _unusable(kernel, [*given, *_kernels(kernel, attachment)])
+
+
+def _kernels(kernel: PolicyRouting, attachment: Attachment) -> list[IPInterface]:
+    """Return the addresses that the kernel has on an attachment's interface, which a result may leave out; without the
+    link-local one of IPv6."""
+    index = next((index for index, name in socket.if_nameindex() if name == attachment.interface), 0)
+    found = [address for at, address in kernel.addresses() if at == index]
+    return [address for address in found if address.version == 4 or not address.is_link_local]
 
 
 def _unusable(kernel: PolicyRouting, given: Sequence[IPInterface]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from networks import FLAT, ROUTED, ipam, macvlan, network, write_plugin
 
 from testbed import Lab
+from testbed.errors import TestbedError
 from testbed.workload.verbs import connect_pair, open_endpoint
 
 SPECIFICATION = Path(__file__).with_name("specification.conflist")
@@ -95,6 +96,23 @@ def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, t
         "two": (two["eth0"].mac, ["10.0.20.100/24"]),
     }
     assert two["eth0"].mac not in ("", mac)
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(FLAT)
+def test_what_a_result_leaves_out_is_seen_in_the_kernel(lab, tmp_path, monkeypatch):
+    made, _, _ = OMITS_MAC.replace("ADDRESS", "$ADDRESS").partition("echo ")
+    add = 'ADDRESS=$(sed -n \'s/.*"give": *"\\([^"]*\\)".*/\\1/p\')\n' + made + """echo '{"cniVersion": "1.0.0"}'"""
+    write_plugin(tmp_path / "plugins", "silent", add, 'nsenter --net=$CNI_NETNS ip link del "$CNI_IFNAME"')
+    monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
+    pod = lab.pods.create(lab.host("node1"), "pod", [network({"type": "silent", "give": "10.0.20.100/24"})])
+    assert str(pod["eth0"].address()) == "10.0.20.100/24"
+    assert pod["eth0"].mac == pod.run("cat", "/sys/class/net/eth0/address").stdout.strip()
+
+    six = network({"type": "silent", "give": "fd00::9/64"})
+    lab.pods.create(lab.host("node1"), "first", [six]).check()
+    with pytest.raises(TestbedError, match="the pod has fd00::9/64 which another node has"):
+        lab.pods.create(lab.host("node2"), "second", [six])
 
 
 TRUNK = """\
