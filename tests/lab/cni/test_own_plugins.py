@@ -101,7 +101,10 @@ def test_a_pod_s_mac_is_the_kernel_s_if_the_plugin_s_result_has_none(lab, log, t
 @pytest.mark.fresh
 @pytest.mark.topology(FLAT)
 def test_what_a_result_leaves_out_is_seen_in_the_kernel(lab, tmp_path, monkeypatch):
-    made, _, _ = OMITS_MAC.replace("ADDRESS", "$ADDRESS").partition("echo ")
+    six = '$enter sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf."$CNI_IFNAME".disable_ipv6=0\n'
+    made, _, _ = (
+        OMITS_MAC.replace("ADDRESS", "$ADDRESS").replace("$enter ip addr", f"{six}$enter ip addr").partition("echo ")
+    )
     add = 'ADDRESS=$(sed -n \'s/.*"give": *"\\([^"]*\\)".*/\\1/p\')\n' + made + """echo '{"cniVersion": "1.0.0"}'"""
     write_plugin(tmp_path / "plugins", "silent", add, 'nsenter --net=$CNI_NETNS ip link del "$CNI_IFNAME"')
     monkeypatch.setenv("CNI_PATH", str(tmp_path / "plugins"))
