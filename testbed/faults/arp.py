@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from testbed.errors import InputError
 from testbed.faults.congestion import counted
-from testbed.faults.fault import Fault, Mac, Verified
+from testbed.faults.fault import Address, Fault, Mac, Verified
 from testbed.faults.rule import Rule
 from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import MAIN
@@ -32,7 +32,7 @@ class ArpDrop(Rule):
     """
 
     name: ClassVar[str] = "arp-drop"
-    announced: IPAddress | None = None
+    announced: Address | None = None
     """Only gratuitous ARP for this address."""
     operation: Literal["request", "reply"] | None = None
     """Only `request` or `reply`."""
@@ -77,7 +77,7 @@ class ArpPoison(_FromHost):
 
     name: ClassVar[str] = "arp-poison"
     holds: ClassVar[bool] = False
-    ip: IPAddress
+    ip: Address
     """The address of another host."""
     switch: str
     """The switch that should learn the address from it."""
@@ -142,7 +142,7 @@ class DuplicateIp(_FromHost):
     """
 
     name: ClassVar[str] = "duplicate-ip"
-    ip: IPAddress
+    ip: Address
     """The address of another host in the same subnet."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:

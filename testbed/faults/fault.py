@@ -13,14 +13,16 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from testbed.errors import InputError, TestbedError, did_you_mean, nearest
 from testbed.lab import Lab, Pod
 from testbed.protocol import events
+from testbed.topology import IPAddress, IPInterface
 
 Verified = Mapping[str, Any]
 """Evidence that a fault is in place, as short values under the field's names."""
+Address = Annotated[IPAddress, BeforeValidator(lambda value: value.ip if isinstance(value, IPInterface) else value)]
 End = Annotated[
     str,
     Field(
@@ -46,6 +48,13 @@ class Fault(BaseModel, ABC):
     name: ClassVar[str]
     holds: ClassVar[bool] = True
     """Whether it stays in place until it is recovered. Others the network may undo, or they come and go."""
+
+    def __init__(self, **parameters: Any) -> None:
+        """InputError for a wrong parameter."""
+        try:
+            super().__init__(**parameters)
+        except ValidationError as error:
+            raise wrong_parameters(self.name, error, list(type(self).model_fields)) from error
 
     @abstractmethod
     def inject(self, lab: Lab, undo: ExitStack) -> None:
@@ -242,9 +251,12 @@ def make(kinds: Mapping[str, type[Fault]], name: str, parameters: Mapping[str, A
     try:
         return kinds[name].model_validate(parameters)
     except ValidationError as error:
-        known = list(kinds[name].model_fields)
-        problems = [_problem(detail, known) for detail in error.errors()]
-        raise InputError(f"fault {name}: {'; '.join(problems)}", hint=f"Parameters: {', '.join(known)}.") from error
+        raise wrong_parameters(name, error, list(kinds[name].model_fields)) from error
+
+
+def wrong_parameters(name: str, error: ValidationError, known: list[str]) -> InputError:
+    problems = [_problem(detail, known) for detail in error.errors()]
+    return InputError(f"fault {name}: {'; '.join(problems)}", hint=f"Parameters: {', '.join(known)}.")
 
 
 def _problem(detail: Any, known: list[str]) -> str:

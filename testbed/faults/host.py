@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import Fault, Verified
+from testbed.faults.fault import Address, Fault, Verified
 from testbed.kernel import sysctl
 from testbed.lab import Host, HostInterface, Lab
 from testbed.topology import Family, IPAddress
@@ -31,7 +31,7 @@ class WrongGateway(_HostFault):
     """The host's default route points to an address that is not a router, or that nobody has."""
 
     name: ClassVar[str] = "wrong-gateway"
-    via: IPAddress
+    via: Address
     """The wrong gateway, in one of the host's subnets; its family selects the IPv4 or the IPv6 default route."""
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from testbed.errors import InputError
-from testbed.faults.fault import Fault, Mac, Verified
+from testbed.faults.fault import Address, Fault, Mac, Verified
 from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab import Lab, Switch
 from testbed.topology import IPAddress
@@ -147,7 +147,7 @@ class ArpEntryCorrupt(_SwitchFault):
 
     name: ClassVar[str] = "arp-entry-corrupt"
     holds: ClassVar[bool] = False
-    ip: IPAddress
+    ip: Address
     """An address with an entry in the switch."""
     mac: Mac = "02:00:00:00:00:bd"
     """The MAC in the data plane."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 from testbed.errors import InputError
 from testbed.kernel import ipv6, rxe_devices
 from testbed.kernel.netlink import mac_bytes
+from testbed.kernel.rdma import Rdma
 from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab.host_routes import HostRoutes
 from testbed.lab.interface import Interface
@@ -28,9 +29,12 @@ from testbed.topology import (
     NicModel,
     address_of,
     interface_of,
+    mac_of,
 )
 from testbed.topology import Interface as InterfacePlan
 
+ETHERNET = 14
+"""Bytes of an Ethernet header."""
 UNANSWERED = ("INCOMPLETE", "FAILED", "NONE")
 """State of a neighbour entry without a MAC."""
 LOCAL_EXPERIMENTAL = b"\x88\xb5"
@@ -176,7 +180,10 @@ class HostInterface(Interface):
         self.adopt_rdma(device)
 
     def adopt_rdma(self, device: str) -> None:
-        """Register an RDMA device that it has."""
+        """Register an RDMA device that it has. InputError if it has no such one."""
+        with self.node.entered(), Rdma() as here:
+            if here.links().get(self.name_now) != device:
+                raise InputError(f"{self} has no RDMA device {device}")
         self.nic = self.node.context.devices.adopt(self.node.namespace, self.name, device, self._model)
         self.rdma = device
 
@@ -205,7 +212,7 @@ class HostInterface(Interface):
 
     def set_neighbour(self, ip: AnAddress, mac: str) -> None:
         """Set a static neighbour entry, as ``ip neigh replace … nud permanent``."""
-        self.node.kernel.set_neighbour(self.index, address_of(ip), mac)
+        self.node.kernel.set_neighbour(self.index, address_of(ip), mac_of(mac))
 
     def neighbour(self, ip: AnAddress) -> str | None:
         """Return the MAC that the host has for `ip` here, None if it has none."""
@@ -271,7 +278,10 @@ class HostInterface(Interface):
         self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
 
     def send(self, frame: bytes) -> None:
-        """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one."""
+        """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one. InputError for a frame that
+        has no Ethernet header."""
+        if not isinstance(frame, bytes | bytearray) or len(frame) < ETHERNET:
+            raise InputError(f"a frame has {ETHERNET} bytes or more, with its MACs and its type")
         with self.node.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
             wire.bind((self.name_now, 0))
             wire.send(frame)
@@ -279,8 +289,9 @@ class HostInterface(Interface):
     def teach(self, mac: str = "") -> None:
         """Broadcast a frame that no protocol uses, from its MAC or another: bridges learn where it is. Over a link that
         is down nothing is sent: a switch may have disabled the port."""
+        source = mac_of(mac) if mac else self.mac
         try:
-            self.send(b"\xff" * 6 + mac_bytes(mac or self.mac) + LOCAL_EXPERIMENTAL + bytes(46))
+            self.send(b"\xff" * 6 + mac_bytes(source) + LOCAL_EXPERIMENTAL + bytes(46))
         except OSError as error:
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN):  # without a carrier; set down
                 raise

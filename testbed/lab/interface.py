@@ -226,6 +226,11 @@ class Direction:
         known = asdict(self.quality)
         if unknown := sorted(values.keys() - known.keys()):
             raise InputError(f"a link has no {unknown[0]!r}", hint=f"It has: {', '.join(known)}.")
+        for name, value in values.items():
+            if not isinstance(value, int | float | None) or isinstance(value, bool):
+                raise InputError(
+                    f"{name!r} of a link is a number here, not {value!r}", hint="Rates are in bits a second."
+                )
         return self._values.change(values)
 
     def _set(self, values: Mapping[str, Any]) -> None:

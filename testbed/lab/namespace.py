@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import functools
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from testbed.lab.kernel_view import Seen
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.protocol.events import Emit
+from testbed.topology import AnAddress, address_of
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -87,19 +88,29 @@ class Namespace:
         return netns.entered(self.namespace)
 
     def sysctl(self, path: str, value: int | str) -> None:
-        """Set `path` below /proc/sys, for example ``net/ipv4/ip_forward``."""
-        with self.entered():
+        """Set `path` below /proc/sys, for example ``net/ipv4/ip_forward``. InputError if the node has no such one, or
+        does not accept the value."""
+        with self.entered(), self._refusing(f"sysctl {path} cannot be set to {value}"):
             sysctl.write(path, value)
 
     def read_sysctl(self, path: str) -> str:
-        with self.entered():
+        with self.entered(), self._refusing(f"sysctl {path} cannot be read"):
             return sysctl.read(path)
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Turn what the kernel refuses into an InputError."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"{self.name}: {what}: {error.strerror}") from None
 
     def set_sysctls(self, sysctls: Iterable[tuple[str, str]]) -> None:
         """Set paths below /proc/sys. InputError for one that the namespace does not have or accept."""
         for path, value in sysctls:
             try:
-                self.sysctl(path, value)
+                with self.entered():
+                    sysctl.write(path, value)
             except OSError as error:
                 reason = SYSCTL_REASONS.get(error.errno or 0, error.strerror)
                 raise InputError(f"{self.name}: sysctl {path.replace('/', '.')} = {value}: {reason}") from None
@@ -127,9 +138,9 @@ class Namespace:
         ready = self.context.scheduler.ready
         return processes.run(self.name, self.namespace, command, within, text, ready, self.env, launcher, check=check)
 
-    def ping(self, ip: object, *, within: float) -> bool:
+    def ping(self, ip: AnAddress, *, within: float) -> bool:
         """Return whether one echo request is answered; `within` in seconds."""
-        command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(ip)]
+        command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(address_of(ip))]
         return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
     def spawn(self, *command: str) -> Process:

@@ -54,7 +54,8 @@ class Node(Namespace, Generic[AnInterface]):
 
     def adopt(self, interface: str, mac: str = "") -> AnInterface:
         """Register an interface that somebody else made in this namespace. InputError if it has another MAC."""
-        index = self.kernel.index(interface)
+        with self._refusing(f"{interface} cannot be registered"):
+            index = self.kernel.index(interface)
         has = self.kernel.mac(index)
         if mac and mac.lower() != has:
             raise InputError(f"{interface} of {self.name} has MAC {has}, not {mac}")

@@ -259,6 +259,8 @@ class Pods:
     def _check_name(self, host: Host, name: str) -> None:
         if isinstance(host, Pod):
             raise InputError(f"{host} is a pod; pods run on hosts")
+        if not isinstance(host, Host):
+            raise InputError(f"{host!r} is no host", hint='Give one, such as lab.host("node1").')
         try:
             check_label(name)
         except ValueError as error:
@@ -277,7 +279,9 @@ class Pods:
         self._run(self.networks.detach(pod))
 
     def delete(self, pod: Pod) -> None:
-        """Delete a pod: see `Pod.delete`."""
+        """Delete a pod: see `Pod.delete`. InputError for what is no pod."""
+        if not isinstance(pod, Pod):
+            raise InputError(f"{pod!r} is no pod", hint="Give what `create` returned.")
         self._run(self._delete(pod))
 
     def delete_all(self, pods: Iterable[Pod], at_once: int = 10) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, did_you_mean
 from testbed.faults import Fault, Injection
 from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome, events
 from testbed.scenario.event_log import EventLog, plain
 from testbed.scenario.evidence import Evidence
-from testbed.topology import IPAddress
+from testbed.topology import AnAddress, address_of
 from testbed.workload.attributes import Attributes, Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
@@ -226,17 +226,17 @@ class Run:
     def wait_for_gateway(
         self,
         interface: HostInterface,
-        gateway: IPAddress | None = None,
+        gateway: AnAddress | None = None,
         *,
         within: float = 30.0,
         announce: bool = False,
     ) -> bool:
         """Expect, as a readiness gate, that the gateway of an interface answers a ping `within` seconds. For a pod,
         give it. With `announce` the interface announces itself after each unanswered ping. Return whether it opened."""
-        gateway = gateway or interface.gateway()
+        address = address_of(gateway) if gateway else interface.gateway()
 
         def answered() -> bool:
-            if interface.node.ping(gateway, within=1):
+            if interface.node.ping(address, within=1):
                 return True
             if announce:
                 interface.announce()
@@ -245,7 +245,11 @@ class Run:
         return self.eventually(f"{interface.node} reaches its gateway", answered, True, within=within)
 
     def events(self, kind: str, **data: Any) -> list[Event]:
-        """Return past events of a kind whose data contains all of `data`, oldest first: ``arp.aged``, ``ip=ip``."""
+        """Return past events of a kind whose data contains all of `data`, oldest first: ``arp.aged``, ``ip=ip``.
+        InputError for a kind that there is not."""
+        if kind not in events.KINDS:
+            hint = f"{did_you_mean(kind, events.KINDS)}docs/events.md has all kinds."
+            raise InputError(f"there are no events {kind!r}", hint=hint)
         self.lab.scheduler.catch_up()
         return self.log.find(kind, **data)
 
@@ -258,6 +262,8 @@ class Run:
         A fault that the end of the run cuts short makes the variant unexpected, unless it `may_outlast_run`. A fault
         that `--without-fault` names is left out: the returned injection was never active.
         """
+        if not isinstance(fault, Fault):
+            raise InputError(f"{fault!r} is no fault", hint="Give an object, such as LinkDown(end='leaf:e1').")
         injection = Injection(self.lab, fault)
         number = len(self._injections) + self._left_out + 1
         if number in self._without_faults:

@@ -9,6 +9,7 @@ from testbed.topology.given_addresses import ANetwork as ANetwork
 from testbed.topology.given_addresses import AnInterface as AnInterface
 from testbed.topology.given_addresses import address_of as address_of
 from testbed.topology.given_addresses import interface_of as interface_of
+from testbed.topology.given_addresses import mac_of as mac_of
 from testbed.topology.given_addresses import network_of as network_of
 from testbed.topology.models import Elements as Elements
 from testbed.topology.models import EndpointDefinition as EndpointDefinition

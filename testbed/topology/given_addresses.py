@@ -1,5 +1,6 @@
 """Addresses as callers of the public API give them: as objects of `ipaddress` or as text."""
 
+import re
 from collections.abc import Callable
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import TypeVar
@@ -41,6 +42,13 @@ def network_of(value: ANetwork) -> IPNetwork:
     if isinstance(value, IPNetwork):
         return value
     return _read(ip_network, "0.0.0.0/0" if value == "default" else value, "a subnet such as 10.0.10.0/24")
+
+
+def mac_of(value: str) -> str:
+    """Return a MAC in small letters. InputError if it is none."""
+    if not isinstance(value, str) or not re.fullmatch("(?i)[0-9a-f]{2}(:[0-9a-f]{2}){5}", value):
+        raise InputError(f"{describe(value)} is not a MAC address such as 02:00:00:00:0a:01")
+    return value.lower()
 
 
 def _read(read: Callable[[str], T], value: object, expected: str) -> T:

@@ -13,7 +13,7 @@ from testbed.errors import DeadlineError, InputError
 from testbed.kernel.syscalls import readable
 from testbed.lab import HostInterface
 from testbed.protocol.events import QP
-from testbed.topology import Family, IPAddress
+from testbed.topology import AnAddress, Family, address_of
 from testbed.workload import ibverbs
 from testbed.workload.attributes import STATUSES, Attributes, Completion
 from testbed.workload.queue_pair import DEPTH, QueuePair, reported
@@ -164,11 +164,14 @@ class Endpoint(QueuePair):
 
 
 def open_endpoint(
-    interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16, ip: IPAddress | None = None
+    interface: HostInterface, family: Family = 4, *, memory: int = 1 << 16, ip: AnAddress | None = None
 ) -> Endpoint:
     """Open an endpoint on a host's interface, closed with the host at the latest; `nic: hardware` pins its MAC.
     `family` chooses the GID: that of the first IPv4 or IPv6 address; `ip` is another of its addresses. `memory` in
-    bytes."""
+    bytes. InputError for what is no interface."""
+    if not isinstance(interface, HostInterface):
+        hint = 'Give one, such as lab.host("host1")["eth1"].'
+        raise InputError(f"{interface!r} is not an interface of a host", hint=hint)
     host = interface.node
 
     def changed(state: str, text: str, device: str, qpn: int, peer: str) -> None:
@@ -177,7 +180,7 @@ def open_endpoint(
     endpoint = Endpoint(
         interface.device,
         host.namespace,
-        ip or interface.address(family).ip,
+        address_of(ip) if ip else interface.address(family).ip,
         memory=memory,
         nic=interface.nic,
         ready=host.context.scheduler.ready,
@@ -196,7 +199,7 @@ def connected(
     *,
     family: Family = 4,
     memory: int = 1 << 16,
-    to: IPAddress | None = None,
+    to: AnAddress | None = None,
 ) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Open an endpoint on each of two interfaces and connect them for the block; `to` is the address of the second one
     if it has several. ConnectError if that fails."""

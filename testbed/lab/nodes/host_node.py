@@ -151,11 +151,13 @@ class Host(Node[HostInterface]):
         return Service(self, found, port)
 
     def add_route(self, destination: ANetwork, *via: AnAddress) -> None:
-        """Add a route. Several next hops have equal cost: each flow takes one of them."""
+        """Add a route. Several next hops have equal cost: each flow takes one of them. InputError if the kernel refuses
+        it."""
         if len(via) > 1:
             for path, value in ecmp.sysctls(self.name).items():
                 self.sysctl(f"net/{path}", value)
-        self.kernel.add_route(network_of(destination), map(address_of, via))
+        with self._refusing(f"a route to {destination} via {', '.join(map(str, via))} cannot be added"):
+            self.kernel.add_route(network_of(destination), map(address_of, via))
 
 
 class PodOwner(Protocol):
@@ -252,15 +254,18 @@ class Service:
     def __str__(self) -> str:
         return f"{self.address}:{self.port}"
 
-    def forward(self, to: IPv4Address, port: int) -> None:
+    def forward(self, to: IPv4Address | str, port: int) -> None:
         """Send new connections to `port` of `to` from now on. Existing ones stay: conntrack knows them, and kube-proxy
         deletes nothing there for TCP."""
         check(port)
+        there = address_of(to)
+        if there.version == 6:
+            raise InputError(f"{there} is an IPv6 address: services are of IPv4")
         with self.node.entered():
-            nftables.run(nftables.forwarding(self._table, (self.address, self.port), (to, port)))
+            nftables.run(nftables.forwarding(self._table, (self.address, self.port), (there, port)))
         self._there = True
-        there = events.SERVICE(address=str(self.address), port=self.port, to=str(to), to_port=port)
-        self.node.context.emit(there, self.node.name, f"service {self} forwards to {to}:{port}")
+        data = events.SERVICE(address=str(self.address), port=self.port, to=str(there), to_port=port)
+        self.node.context.emit(data, self.node.name, f"service {self} forwards to {to}:{port}")
 
     def connections(self) -> int:
         """Return the number of connections sent to the current destination."""

@@ -1,6 +1,7 @@
 """Switches."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -12,7 +13,7 @@ from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
 from testbed.switch.profile import Profile, check_names, configured
-from testbed.topology import AnAddress, address_of
+from testbed.topology import AnAddress, address_of, mac_of
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -56,7 +57,15 @@ class Switch(Node[Interface]):
         return self._ask("profile")
 
     def change_cpu(self, **values: Any) -> Callable[[], None]:
-        """Change how its CPU handles ARP, beside other changes: see `Agent.ask`. The returned function undoes it."""
+        """Change how its CPU handles ARP, beside other changes: see `Agent.ask`. The returned function undoes it.
+        InputError for a wrong name or value."""
+        if unknown := values.keys() - {"out", "delay"}:
+            raise InputError(f"the CPU of a switch has no {min(unknown)!r}", hint="It has: delay, out.")
+        if not isinstance(values.get("out", False), bool):
+            raise InputError(f"'out' must be True or False, not {values['out']!r}")
+        delay = values.get("delay", 0)
+        if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < math.inf:
+            raise InputError(f"'delay' must be a number of seconds, not {delay!r}")
         return self._cpu.change(values)
 
     def cpu(self) -> Mapping[str, Any]:
@@ -76,7 +85,12 @@ class Switch(Node[Interface]):
         self._ask("clear", family=6, vlan=vlan, ip=None if ip is None else str(address_of(ip)))
 
     def clear_fdb(self, vlan: int | None = None, mac: str | None = None, port: str | None = None) -> None:
-        """Delete learned MACs: all, or those of a VLAN, of a port, one MAC. Static entries stay."""
+        """Delete learned MACs: all, or those of a VLAN, of a port, one MAC. Static entries stay. InputError for a port
+        that the bridge does not have."""
+        mac = mac_of(mac) if mac is not None else None
+        bridged = {link.name for link in self.now().links.values() if link.master}
+        if port is not None and port not in bridged:
+            raise InputError(f"{self} has no port {port!r}", hint=f"It has: {', '.join(sorted(bridged))}.")
         self._ask("clear_fdb", vlan=vlan, mac=mac, port=port)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
@@ -111,6 +125,8 @@ class Switch(Node[Interface]):
     def uplinks(self, source: AnAddress, target: AnAddress, source_ports: Sequence[int]) -> list[str]:
         """Return the egress port of RoCE packets from one address to another, for each UDP source port; see
         `egress_ports`."""
+        if not isinstance(source_ports, Sequence):
+            raise InputError(f"the UDP source ports must be a list, not {source_ports!r}")
         return self.egress_ports([(source, target, port) for port in source_ports])
 
     def egress_ports(self, flows: Sequence[tuple[AnAddress, AnAddress, int]]) -> list[str]:
