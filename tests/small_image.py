@@ -18,7 +18,18 @@ def make_image(place: Path, root: bytes = CONTENTS["root.erofs"], **changes: Any
         (place / name).write_bytes(data)
     files = {name: {"size": len(data), "sha256": cache.file_digest(place / name)} for name, data in contents.items()}
     digest = cache.digest(*(str(entry["sha256"]) for entry in files.values()))
-    manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files, **changes}
+    manifest = {
+        "digest": digest,
+        "inputs": recipe.inputs_key(),
+        "kernel": "7.3",
+        "built": "2026-01-01T00:00:00Z",
+        "build_s": 100.0,
+        "files": files,
+        "packages": {},
+        "python": [],
+        "sources": [],
+        **changes,
+    }
     (place / "manifest.json").write_text(json.dumps(manifest))
     return Image(place, manifest)
 

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from testbed.cli.interrupts import Interrupts
-from testbed.errors import DISK_FULL, TestbedError, did_you_mean
+from testbed.errors import DISK_FULL, InputError, TestbedError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,7 @@ SECTIONS = {
     "image": "This machine",
 }
 """Headings of the help, by the command below each."""
+LOOP = "Symlink loop from "
 EPILOG = "Exit status: 0 as expected, 1 not as expected, 2 wrong usage or input, 3 this machine cannot do it."
 
 
@@ -154,6 +155,11 @@ def invoke(arguments: Sequence[str]) -> int:
         status = interrupted(arguments)
     except TestbedError as error:
         status = give_up(arguments, error, error.exit_status)
+    except RuntimeError as error:
+        if not str(error).startswith(LOOP):  # of pathlib, before Python 3.13
+            raise
+        where = str(error).removeprefix(LOOP)
+        status = give_up(arguments, InputError("is a symbolic link to itself", where=where), 2)
     except OSError as error:
         if error.errno in DISK_FULL:
             message, hint = "the disk is full", "Free some space, or name another place."
@@ -162,8 +168,16 @@ def invoke(arguments: Sequence[str]) -> int:
             hint = "Name another place: --out for runs, XDG_CACHE_HOME for the cache, TMPDIR for temporary files."
         else:
             raise
-        status = give_up(arguments, TestbedError(message, where=str(error.filename or ""), hint=hint), 3)
+        where = str(error.filename or "")
+        if named := error.errno == errno.EACCES and any(_leads_to(word, where) for word in arguments):
+            hint = ""
+        status = give_up(arguments, TestbedError(message, where=where, hint=hint), 2 if named else 3)
     return status if isinstance(status, int) else 0
+
+
+def _leads_to(word: str, path: str) -> bool:
+    """Return whether a word of the command is a path, or a part of one, that the user has named."""
+    return word not in ("", "/") and bool(path) and os.path.abspath(path).startswith(os.path.abspath(word))
 
 
 def interrupted(arguments: Sequence[str]) -> int:

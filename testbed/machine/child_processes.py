@@ -64,9 +64,10 @@ def _own_directory(parent: Path, prefix: str, stack: contextlib.ExitStack) -> Pa
     path = parent / f"{prefix}{secrets.token_hex(8)}"
     remove = ["sh", "-c", REMOVE, "sh", str(path)]
     silent = subprocess.DEVNULL
-    stack.enter_context(
-        subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True)
-    )
+    remover = subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=silent, stderr=silent, start_new_session=True)
+    assert remover.stdin
+    stack.callback(remover.wait)  # as a context manager it waits a quarter of a second only after Ctrl-C
+    stack.callback(remover.stdin.close)
     path.mkdir(0o700)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,6 +3,7 @@ a run costs what importing the edited code does, and its trace equals that of an
 
 import asyncio
 import os
+import shutil
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -209,4 +210,7 @@ async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> d
 def clear() -> None:
     for place in snapshot.PLACE, BYTECODE:
         for path in (cache.root() / place).glob("*"):
-            path.unlink(missing_ok=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from testbed.machine.ram import PAGE, Ram
 from testbed.machine.snapshot import Snapshot
 from testbed.protocol import BUNDLE_BYTES, RESULT_BYTES
 from testbed.protocol.requests import adapter
+from testbed.records.regular_files import opened
 
 MAGIC = b"TBSTEP1\0"
 LENGTH = struct.Struct("<Q")
@@ -153,7 +154,7 @@ class Head:
 def _opened(path: Path) -> Iterator[tuple[IO[bytes], Head]]:
     """Open a file of a moment, and read its head. InputError if it is damaged."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(len(MAGIC) + LENGTH.size)
             (length,) = LENGTH.unpack(start.removeprefix(MAGIC))
             rest = path.stat().st_size - len(start) - length

@@ -18,6 +18,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import GIVEN_PROGRAM, RESULT, SCENARIO, Clock, Epoch, Observed, messages, requests
+from testbed.records.regular_files import contents
 from testbed.version import version
 
 MachineName = Literal["vm", "local"]
@@ -219,7 +220,7 @@ def load(directory: Path) -> RunResult:
     from pydantic import ValidationError  # not needed for writing
 
     with files.reading(path):
-        text = path.read_bytes()
+        text = contents(path)
     try:
         record: RunResult = requests.adapter(RunResult).validate_json(text, strict=True)
     except ValidationError as error:

@@ -12,14 +12,21 @@ from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
 from testbed.protocol.events import LATEST_NS
 from testbed.records import json_files
+from testbed.records.regular_files import contents
 
 
 def read(file: Path) -> Iterator[Event]:
-    """Yield the events of a file, none if it cannot be read. Damaged lines are left out."""
-    with contextlib.suppress(OSError):
-        for line in file.read_bytes().split(b"\n"):
-            if event := parsed(line):
-                yield event
+    """Yield the events of a file, none if there is none. Damaged lines are left out. InputError if it cannot be
+    read."""
+    try:
+        data = contents(file)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    for line in data.split(b"\n"):
+        if event := parsed(line):
+            yield event
 
 
 def parsed(line: bytes) -> Event | None:
@@ -55,7 +62,7 @@ class Log:
         """Read the log of a directory. InputError if it has no events."""
         file = directory / EVENTS
         try:
-            data = file.read_bytes()
+            data = contents(file)
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
         if not data.strip():

@@ -9,6 +9,7 @@ from testbed.errors import InputError
 from testbed.protocol import MESSAGE_DEPTH, PlanRows
 from testbed.protocol.messages import depth, first_problem
 from testbed.protocol.requests import adapter
+from testbed.records.regular_files import contents
 
 
 def parsed(data: bytes | str) -> Any:
@@ -25,7 +26,7 @@ def parsed(data: bytes | str) -> Any:
 def read(file: Path) -> dict[str, Any]:
     """Return the object that a file has. InputError, with the file, if it cannot be read or is damaged."""
     try:
-        found = parsed(file.read_bytes())
+        found = parsed(contents(file))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
     except ValueError as error:
@@ -50,7 +51,7 @@ def lines(file: Path) -> Iterator[tuple[int, Any]]:
     """Yield number and value of each line that is not empty, None for a damaged one; nothing if there is no such file.
     InputError if it cannot be read."""
     try:
-        data = file.read_bytes()
+        data = contents(file)
     except FileNotFoundError:
         return
     except OSError as error:

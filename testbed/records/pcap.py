@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from testbed.records.regular_files import opened
+
 HEADER, RECORD = struct.Struct("IHHIIII"), struct.Struct("IIII")
 NANOSECONDS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
 """Nanoseconds in a unit of the fractions of a second, by magic number."""
@@ -39,7 +41,7 @@ class Pcap:
     @classmethod
     def open(cls, path: Path) -> Pcap | None:
         """Open a pcap file; None for a file of another kind. OSError."""
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(HEADER.size)
         for order in "<>" if len(head) == HEADER.size else "":
             magic, _, _, _, _, snap_length, link_type = struct.unpack(order + HEADER.format, head)
@@ -50,7 +52,7 @@ class Pcap:
     def packets(self) -> Iterator[Packet]:
         """Yield its packets up to the first that is cut off or damaged, one at a time."""
         record = struct.Struct(self.order + RECORD.format)
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             file.seek(HEADER.size)
             while (found := self._packet(file, record)) is not None:
                 yield found

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import InputError
 from testbed.records.frame_decoder import decode
 from testbed.records.pcap import ETHERNET, Pcap
 from testbed.report.described import Packet, describe
@@ -61,7 +62,10 @@ def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | 
     """Return a capture in a directory; None for a file without frames. `zero_ns` is CLOCK_REALTIME at t = 0."""
     reader = _Reader(zero_ns, owners)
     complete = True
-    found = Pcap.open(file)
+    try:
+        found = Pcap.open(file)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
     if found is None or found.link_type != ETHERNET:
         return None
     for number, frame in enumerate(found.packets(), 1):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from testbed.cli.progress import error_console, output_console
 from testbed.cli.scenario_options import out_option
 from testbed.cli.summary import write_report
 from testbed.cli.words import clock
+from testbed.documents.text import listing
 from testbed.errors import InputError
 from testbed.machine import moments, record, runs
+from testbed.machine.files import reading
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
 from testbed.machine.live.order import Order, start
@@ -153,7 +156,7 @@ def continue_(to: str, discard: bool, name: str, form: str) -> int:
 @click.argument("step", default="")
 def back(name: str, out: Path, form: str, directory: Path, step: str) -> int:
     result, label, directory = kept_run(directory)
-    files = (directory / label / STEPS).glob(f"*{moments.SUFFIX}")
+    files = kept_files(directory / label / STEPS)
     kept = {int(path.stem): path for path in files if path.stem.isdecimal()}
     variant = next(one for one in result.variants if one.name == label)
     there = [moments.moment_of(kept[number]) for number in sorted(kept)]
@@ -190,6 +193,8 @@ def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
     result = record.load(directory)
     names_ = [variant.name for variant in result.variants]
     with_steps = [one for one in names_ if (directory / one / STEPS).is_dir()]
+    if label and label not in names_:
+        raise InputError(f"the run has no variant {label!r}", where=str(directory), hint=f"It has: {listing(names_)}.")
     if label:
         return result, label, directory
     if len(with_steps) > 1:
@@ -197,6 +202,14 @@ def kept_run(directory: Path) -> tuple[record.RunResult, str, Path]:
             "several variants kept steps", where=str(directory), hint=f"Name one: {directory}/{with_steps[0]}"
         )
     return result, (with_steps or names_)[0], directory
+
+
+def kept_files(directory: Path) -> list[Path]:
+    """Return the files of the steps that a variant kept."""
+    if not os.path.lexists(directory):
+        return []
+    with reading(directory):
+        return [directory / name for name in os.listdir(directory) if name.endswith(moments.SUFFIX)]
 
 
 def list_steps(found: list[Moment], kept: dict[int, Path], form: str) -> int:

@@ -14,6 +14,7 @@ from testbed.cli.scenario_list import columns
 from testbed.cli.words import duration, plain
 from testbed.machine.record import RunResult, VariantResult
 from testbed.protocol import RANKS, REPORT, JobRow, RankRow, requests
+from testbed.records.regular_files import contents
 
 SLOW = 3.0
 """A step is slow that lasts longer than so many medians."""
@@ -131,6 +132,6 @@ def carried_out(variant: VariantResult, row: JobRow | None) -> bool:
 def read(directory: Path) -> JobRow | None:
     """Return the job of a variant's directory; None if there is none, or the file is damaged."""
     with contextlib.suppress(OSError, ValueError):
-        found: JobRow = requests.adapter(JobRow).validate_json((directory / RANKS).read_bytes())
+        found: JobRow = requests.adapter(JobRow).validate_json(contents(directory / RANKS))
         return found
     return None

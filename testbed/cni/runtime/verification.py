@@ -80,10 +80,9 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
     for one, (*_, ipam) in zip(given, origins, strict=True):
         if reason := not_of_a_host(one.address):
             return Problem(CONFIG, ipam, f"it gave {one.address}, {reason}")
+    if not ends:
+        return _left_out(conflist, attachment)
     with netns.entered(attachment.netns), PolicyRouting() as kernel:
-        if not ends:  # an IPAM plugin's, and nothing is made, or one that leaves out what it made
-            reason = _unusable(kernel, _kernels(kernel, attachment))
-            return Problem(CONFIG, conflist.types[-1], f"the pod has {reason}") if reason else None
         indices = {name: index for index, name in socket.if_nameindex()}
         for entry in result["interfaces"]:
             if entry.get("sandbox") == attachment.netns and (name := entry["name"]) not in indices:
@@ -93,6 +92,14 @@ def problem(conflist: Conflist, attachment: Attachment, results: Sequence[Result
             if wrong := _problem_in_pod(kernel, indices.get(one.interface, 0), one, callers):
                 return wrong
     return None
+
+
+def _left_out(conflist: Conflist, attachment: Attachment) -> Problem | None:
+    """Return the problem of a result without interfaces: one of an IPAM plugin, and nothing is made, or of a plugin
+    that leaves out what it made."""
+    with netns.entered(attachment.netns), PolicyRouting() as kernel:
+        reason = _unusable(kernel, _kernels(kernel, attachment))
+    return Problem(CONFIG, conflist.types[-1], f"the pod has {reason}") if reason else None
 
 
 def settles(attachment: Attachment, results: Sequence[Result]) -> bool:

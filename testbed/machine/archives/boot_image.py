@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from testbed.errors import InputError, UnsupportedError
 from testbed.machine import cache, child_processes, files
@@ -23,10 +23,43 @@ from testbed.machine.archives.reader import CHUNK, Archive, opened, size
 from testbed.machine.image import Image, Layer, place
 from testbed.machine.recipe import FILES, inputs_key
 from testbed.protocol import LAYER
+from testbed.protocol.messages import first_problem
 
 ARTIFACT = "application/vnd.testbed.image"
 SIGNATURE = "signature"
+MOST_SIGNATURE = 1 << 16
+"""Bytes of a key, and of a signature."""
 AGAIN = "Export it again with `testbed image export`."
+
+
+class Entry(BaseModel):
+    size: int
+    sha256: str
+
+
+class Described(BaseModel):
+    """What this testbed reads of an image's manifest."""
+
+    digest: str
+    inputs: str
+    kernel: str
+    built: str
+    build_s: float
+    files: dict[str, Entry]
+    packages: dict[str, str]
+    python: list[str]
+    sources: list[str]
+
+
+class DescribedLayer(BaseModel):
+    """What it reads of a layer's."""
+
+    digest: str
+    base: str
+    size: int
+    asked: list[str]
+    packages: dict[str, str]
+    build_s: float
 
 
 class Config(BaseModel):
@@ -81,9 +114,10 @@ def import_(source: Path, key: Path | None = None) -> Image:
     with opened(source, AGAIN) as archive:
         manifest = _manifest(archive)
         config = archive.read(manifest.config.file)
-        signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
-        if key and not any(verify(config, found, key) for found in signatures):
-            raise _not_signed(source, key, bool(signatures))
+        if key and not source.is_file():
+            signatures = [archive.read(blob.file) for blob in manifest.layers if blob.title == SIGNATURE]
+            if not any(verify(config, found, key) for found in signatures):
+                raise _not_signed(source, key, bool(signatures))
         cache.require_space(parent, size(source), "importing the image")
         with cache.locked(parent), cache.making(place()) as work:
             image = _unpack(archive, archive.parse_contents(manifest.config.file, config, Config), work)
@@ -103,6 +137,8 @@ def _require_signature(source: Path, key: Path) -> None:
     with files.reading(source):
         checksum = cache.file_digest(source)
     signature = beside(source, "sig")
+    if signature.is_file() and signature.stat().st_size > MOST_SIGNATURE:
+        raise InputError("is too large for a signature", where=str(signature))
     if not (signature.is_file() and verify(checksum.encode(), files.read(signature), key)):
         raise _not_signed(source, key, signature.is_file())
 
@@ -125,12 +161,17 @@ def _unpack(archive: Archive, config: Config, work: Path) -> Image:
     """Write the image that `config` describes, with its layers beside it, to the directory `work`."""
     image = Image(work, config.image)
     try:
+        Described.model_validate(config.image)
+        for manifest in config.layers.values():
+            DescribedLayer.model_validate(manifest)
         image.check()
         checksums = {name: str(image.manifest["files"][name]["sha256"]) for name in FILES}
         (work / "manifest.json").write_text(json.dumps(image.manifest))
         for name, sha256 in checksums.items():
             _copy(archive, sha256, work / name)
             image.file(name)
+    except ValidationError as error:
+        raise archive.damaged(f"its description is invalid: {first_problem(error)}") from error
     except (KeyError, TypeError, ValueError, UnsupportedError) as error:
         raise archive.damaged(f"its description is invalid: {error}") from error
     for key, manifest in config.layers.items():
@@ -160,6 +201,9 @@ def sign(data: bytes, key: Path) -> bytes:
 
 def verify(data: bytes, signature: bytes, key: Path) -> bool:
     """Return True if `signature` of `data` is by the owner of the public `key`."""
+    with files.reading(key):
+        if not key.is_file() or key.stat().st_size > MOST_SIGNATURE:
+            raise InputError("is no file with a key", where=str(key))
     readable = _openssl("pkey", "-pubin", "-in", key, "-noout")
     if readable.returncode:
         raise InputError("openssl finds no public key in it", where=str(key), hint=_hint(readable))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, RootModel
 
+from testbed.documents.text import listing, quoted
 from testbed.errors import InputError
 from testbed.machine.archives import reader
 from testbed.machine.archives.oci import INDEX, Descriptor, Digest, Index, Manifest, Platform
@@ -30,6 +31,8 @@ NAMES = "io.containerd.image.name", "org.opencontainers.image.ref.name"
 MOST_NESTING = 3
 """Depth of nested image indexes, at most."""
 MOST_MANIFESTS = 1000
+MOST_LAYERS = 127
+"""Docker's own bound (MaxLayerDepth is 125; overlay2 takes two more)."""
 
 
 class SavedImage(BaseModel):
@@ -85,7 +88,7 @@ def find(archive: Archive) -> ContainerImage:
 def _saved(archive: Archive) -> ContainerImage:
     images = archive.parse(SAVED, RootModel[list[SavedImage]]).root
     if len(images) != 1:
-        listed = ", ".join(tag for image in images for tag in image.tags or ())
+        listed = listing(quoted(tag) for image in images for tag in image.tags or ())
         raise InputError(f"the archive has {len(images)} images: {listed}", where=archive.where, hint=f"{ONE} {AGAIN}")
     [image] = images
     return _described(archive, next(iter(image.tags or ()), ""), image.config, image.layers)
@@ -128,6 +131,8 @@ def _described(archive: Archive, name: str, config: str, layers: Sequence[str]) 
     diff_ids = [digest.removeprefix("sha256:") for digest in described.rootfs.diff_ids]
     if len(layers) != len(diff_ids):
         raise archive.damaged(f"it lists {len(layers)} layers, but its configuration lists {len(diff_ids)}")
+    if len(layers) > MOST_LAYERS:
+        raise archive.damaged(f"it has {len(layers)} layers; an image has {MOST_LAYERS} at most")
     return ContainerImage(name, hashlib.sha256(data).hexdigest(), data, layers, diff_ids)
 
 
@@ -135,20 +140,21 @@ def write(archive: Archive, image: ContainerImage, name: str, target: Path, work
     """Write the image in the format of `docker load`. The bytes depend on the image and the name alone."""
     layers = [f"{diff_id}.tar" for diff_id in image.diff_ids]
     entry = {"Config": f"{image.digest}.json", "RepoTags": [name], "Layers": layers}
-    part = work / "part"
+    part, left = work / "part", archive.most
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for file, data in ((SAVED, json.dumps([entry]).encode()), (f"{image.digest}.json", image.config)):
             part.write_bytes(data)
             _add(tar, part, file)
         for number, (inner, diff_id) in enumerate(zip(image.layers, image.diff_ids, strict=True)):
             if diff_id not in image.diff_ids[:number]:
-                _copy_layer(archive, inner, diff_id, part)
+                _copy_layer(archive, inner, diff_id, part, left)
+                left -= part.stat().st_size
                 _add(tar, part, layers[number])
     part.unlink()
 
 
-def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path) -> None:
-    """Write the tar of a layer, decompressed if necessary, after checking it against its digest."""
+def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path, most: int) -> None:
+    """Write the tar of a layer of `most` bytes, decompressed if necessary, after checking it against its digest."""
     with archive.checked(name) as file, target.open("wb") as out:
         head = file.peek(4)
         if head[:4] == ZSTD:
@@ -156,7 +162,7 @@ def _copy_layer(archive: Archive, name: str, diff_id: str, target: Path) -> None
             raise InputError(text, where=archive.where, hint=f"Not supported. {AGAIN}")
         try:
             if head[:2] == GZIP:
-                reader.unpack(file, out)
+                reader.unpack(file, out, most)
             else:
                 shutil.copyfileobj(file, out, CHUNK)
         except reader.DAMAGE as error:

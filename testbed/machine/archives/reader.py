@@ -106,9 +106,11 @@ class DirectoryStore:
 class Archive:
     """An open archive. InputError, with the file in it, if something is wrong; `hint` is how to get another one."""
 
-    def __init__(self, store: Store, where: str, hint: str) -> None:
+    def __init__(self, store: Store, where: str, hint: str, packed: int) -> None:
         self._store = store
         self.where = where
+        self.most = packed * RATIO + SPARE
+        """Bytes that all its layers may have, unpacked."""
         self._hint = hint
 
     def damaged(self, what: str) -> InputError:
@@ -181,7 +183,7 @@ class _Hashed(io.RawIOBase):
 def opened(path: Path, hint: str) -> Iterator[Archive]:
     """Open the archive in a tar, compressed by gzip or not, or in a directory."""
     if path.is_dir():
-        yield Archive(DirectoryStore(path), str(path), hint)
+        yield Archive(DirectoryStore(path), str(path), hint, size(path))
         return
     with files.reading(path):
         if not stat.S_ISREG(path.stat().st_mode):
@@ -190,8 +192,10 @@ def opened(path: Path, hint: str) -> Iterator[Archive]:
     try:
         with file, _unpacked(file) as contents:
             store = TarStore(contents, path.stat().st_size)
-            yield Archive(store, str(path), hint)
-    except DAMAGE as error:
+            yield Archive(store, str(path), hint, path.stat().st_size)
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # bz2 has none for what it cannot unpack
+            raise
         text = f"the image is damaged: the file is cut off or is not a tar: {error}"
         raise InputError(text, where=str(path), hint=hint) from None
 
@@ -203,13 +207,13 @@ def _unpacked(file: IO[bytes]) -> IO[bytes]:
     return found
 
 
-def unpack(reader: io.BufferedReader[_Hashed], out: IO[bytes]) -> None:
-    """Write the contents that are compressed by gzip. ReadError if there are more than RATIO allows."""
+def unpack(reader: io.BufferedReader[_Hashed], out: IO[bytes], most: int) -> None:
+    """Write the contents that are compressed by gzip. ReadError if there are more than RATIO allows, or `most`."""
     stream = gzip.GzipFile(fileobj=reader)
     while data := stream.read(CHUNK):
         out.write(data)
-        if out.tell() > reader.raw.size * RATIO + SPARE:
-            raise tarfile.ReadError(f"it has more than {RATIO} times its bytes")
+        if out.tell() > min(most, reader.raw.size * RATIO + SPARE):
+            raise tarfile.ReadError(f"it has more than {RATIO} times its bytes, or the image has")
 
 
 def size(path: Path) -> int:

@@ -21,6 +21,7 @@ from testbed.protocol.flight import Call
 from testbed.records import json_files, switch_tables
 from testbed.records.comments import rows
 from testbed.records.event_reader import Log, happened_ns
+from testbed.records.regular_files import opened
 from testbed.records.switch_tables import Tables
 from testbed.report.owners import Owners
 
@@ -222,7 +223,7 @@ def _flight(file: Path) -> Iterator[Call]:
 def _end_of(file: Path) -> str:
     if not file.is_file():
         return ""
-    with file.open("rb") as log:
+    with opened(file) as log:
         log.seek(max(0, file.stat().st_size - LOG_BYTES))
         return log.read().decode(errors="replace")
 

@@ -48,7 +48,7 @@ def test_addresses_of_hosts(address: str, wrong: str) -> None:
     assert verification.not_of_a_host(ip_interface(address)) == wrong
 
 
-def test_the_plugin_that_is_named_is_the_one_that_brought_the_address() -> None:
+def test_the_plugin_that_is_named_is_the_one_that_brought_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     fine, wrong = "10.0.10.7/24", "10.0.10.255/24"
 
     def named(*results: dict[str, Any]) -> str:
@@ -60,6 +60,7 @@ def test_the_plugin_that_is_named_is_the_one_that_brought_the_address() -> None:
     assert named(result(fine), result(wrong), result(wrong)) == "tuning"
     assert named(result(fine), result(fine), result(fine, wrong)) == "rxe"
     assert named(result(wrong), result(fine), result(wrong)) == "rxe"
+    monkeypatch.setattr(verification, "_left_out", lambda *_: None)  # it looks into the kernel
     assert verification.problem(CHAIN, POD, [result(wrong), result(fine), result(fine)]) is None
 
 

@@ -241,7 +241,7 @@ def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Pat
         (b"[]", "the archive has 0 images"),
         (b"[{}]", "manifest.json is invalid: 0.Config: Field required"),
         (b"[7]", "manifest.json is invalid: 0: Input should be an object"),
-        (json.dumps([{**SAVED_ENTRY, "RepoTags": [tag]} for tag in ("a:1", "b:1")]).encode(), "2 images: a:1, b:1"),
+        (json.dumps([{**SAVED_ENTRY, "RepoTags": [tag]} for tag in ("a:1", "b:1")]).encode(), "2 images: 'a:1', 'b:1'"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(archive: Callable[[Files], Path], manifest: bytes, message: str) -> None:

@@ -38,8 +38,11 @@ def base(cache_root: Path) -> Image:
         "digest": cache.digest(*(str(entry["sha256"]) for entry in files.values())),
         "inputs": recipe.inputs_key(),
         "kernel": "7.3",
+        "built": "2026-01-01T00:00:00Z",
+        "build_s": 100.0,
         "files": files,
         "packages": BASE,
+        "python": [],
         "sources": SOURCES,
     }
     (place / "manifest.json").write_text(json.dumps(manifest))

@@ -24,6 +24,9 @@ def interface(end: str, mac: str, address: str = "", rdma: str | None = None) ->
         "interface": end,
         "peer": "",
         "up": True,
+        "carrier": True,
+        "gone": False,
+        "unusable": {},
         "mac": mac,
         "mtu": 1500,
         "quality": {},
@@ -50,7 +53,7 @@ LAB: Measured = {
         node(H2, "host", interface("h2:eth1", "02:12", "10.0.0.2")),
         node(POD, "pod", interface("pod-a:eth0", "02:13", "10.0.0.3", "pod-a"), host=H2, namespace="ai"),
     ],
-    "faults": [{"number": 2, "fault": "link-loss", "parameters": {}, "since_s": 1.0}],
+    "faults": [{"number": 2, "fault": "link-loss", "parameters": {}, "since_s": 1.0, "lost": False}],
     "counters": {
         LEAF: {"interfaces": {"e1": {"rx_bytes": 0, **PORT}, "e2": {"rx_bytes": 0}}, "rdma": {}},
         H1: {"interfaces": {"eth1": {"tx_bytes": 0, **NIC}}, "rdma": {"h1-eth1": dict(SENT)}},
