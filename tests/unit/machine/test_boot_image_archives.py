@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
@@ -33,6 +34,14 @@ def make_keys(tmp_path: Path, algorithm: str = "Ed25519") -> tuple[Path, Path]:
     subprocess.run(["openssl", "genpkey", *ALGORITHMS[algorithm], "-quiet", "-out", private], check=True)
     subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
     return private, public
+
+
+@pytest.mark.parametrize("key", ["built", "build_s", "packages", "python", "sources"])
+@pytest.mark.parametrize("value", [None, {"a": []}])
+def test_an_image_that_is_not_described_is_not_imported(tmp_path: Path, key: str, value: Any) -> None:
+    changes: dict[str, Any] = {key: value}
+    with pytest.raises(InputError, match=f"its description is invalid: {key}"):
+        boot_image.import_(exported(tmp_path, **changes))
 
 
 def test_an_exported_image_is_the_same_after_its_import(tmp_path: Path, cache_root: Path) -> None:

@@ -1,5 +1,6 @@
 """Archives of container images: what is right is taken whoever wrote it, and a damaged one is named with its place."""
 
+import bz2
 import gzip
 import json
 import os
@@ -224,6 +225,38 @@ def test_a_layer_of_zeros_is_not_unpacked_to_its_end(archive: Callable[[Files], 
     entry = {**SAVED_ENTRY, "Layers": ["a/layer.tar", SAVED_ENTRY["Layers"][1]]}
     files = {**SAVED, "manifest.json": json.dumps([entry]).encode(), "a/layer.tar": layer}
     assert "a/layer.tar cannot be unpacked: it has more than 100 times its bytes" in refused(archive(files))
+
+
+def test_all_layers_together_have_a_bound(archive: Callable[[Files], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "SPARE", 1 << 20)
+    layers = [tar_of({f"zeros{number}": bytes(1 << 20)}) for number in range(20)]
+    saved = docker_save("tools:1", *layers)
+    entry = json.loads(saved["manifest.json"])[0]
+    packed = {name: gzip.compress(saved[name]) for name in entry["Layers"]}
+    renamed = {f"{number}.tar": data for number, data in enumerate(packed.values())}
+    manifest = json.dumps([{**entry, "Layers": [*renamed]}]).encode()
+    text = refused(archive({entry["Config"]: saved[entry["Config"]], **renamed, "manifest.json": manifest}))
+    assert "cannot be unpacked: it has more than 100 times its bytes, or the image has" in text
+
+
+def test_an_image_has_as_many_layers_as_docker_takes(archive: Callable[[Files], Path]) -> None:
+    layers = [LAYERS[0]] * 200_000
+    own = configuration(layers)
+    entry = {"Config": "own.json", "RepoTags": ["tools:1"], "Layers": ["one.tar"] * len(layers)}
+    files = {"own.json": own, "one.tar": LAYERS[0], "manifest.json": json.dumps([entry]).encode()}
+    assert "it has 200000 layers; an image has 127 at most" in refused(archive(files))
+
+
+def test_an_error_has_no_more_than_some_names(archive: Callable[[Files], Path]) -> None:
+    entries = [{**SAVED_ENTRY, "RepoTags": [f"{'x' * 1000}:{number}"]} for number in range(1000)]
+    assert len(refused(archive({**SAVED, "manifest.json": json.dumps(entries).encode()}))) < 2000
+
+
+def test_a_bz2_that_cannot_be_unpacked_is_damaged(archive: Callable[[Files], Path], tmp_path: Path) -> None:
+    data = bytearray(bz2.compress(archive(SAVED).read_bytes()))
+    data[len(data) // 2] ^= 0xFF
+    (tmp_path / "image.tar.bz2").write_bytes(data)
+    assert "the image is damaged" in refused(tmp_path / "image.tar.bz2")
 
 
 def test_a_layer_that_cannot_be_unpacked_is_named(archive: Callable[[Files], Path]) -> None:

@@ -154,6 +154,18 @@ def test_layers_travel_with_their_image(base: Image, made: list[dict[str, bytes]
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("key", ["asked", "size", "base", "packages", "build_s"])
+def test_a_layer_without_a_description_is_not_imported(
+    base: Image, made: list[dict[str, bytes]], tmp_path: Path, key: str
+) -> None:
+    layer = ensure(base, "tcpflow").layer
+    assert layer
+    other = replace(layer, manifest={name: value for name, value in layer.manifest.items() if name != key})
+    boot_image.export(base, tmp_path / "image.tar", [other])
+    with pytest.raises(InputError, match=f"the image is damaged: its description is invalid: .*{key}"):
+        boot_image.import_(tmp_path / "image.tar")
+
+
 def test_an_export_without_its_layer_s_file_is_not_whole(
     base: Image, made: list[dict[str, bytes]], tmp_path: Path
 ) -> None:
