@@ -194,11 +194,10 @@ class Keeper:
             prepared = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
             await self.loop.run()
             await prepared
-            if self.life.state is STARTING:
-                job.answer()  # raise the reason why it did not come up
+            if self.life.state is not STARTING:
+                opened.outcome.extract(Path(self.lab.out))
+            job.answer()  # raise the reason why it did not come up, or why it died
             self._apply(Input.FINISHED)
-            opened.outcome.extract(Path(self.lab.out))
-        job.answer()
         self.kept.end(asdict(self.lab), found.digest)
 
     # The machine
@@ -311,7 +310,7 @@ class Keeper:
                 given = found if isinstance(found, list) else [found]
                 if requests := [request for one in given if (request := self._receive(client, one))]:
                     self._submit(requests)
-        except (ValueError, KeyError, TypeError, ConnectionError):
+        except (ValueError, KeyError, TypeError, OverflowError, ConnectionError):
             writer.close()
         finally:
             self._leave(client)
