@@ -137,3 +137,14 @@ def readable(watched: Sequence[Any], within: float) -> bool:
             limit = ctypes.byref(_Timespec(int(seconds), int(fraction * 1e9)))
         with contextlib.suppress(InterruptedError):
             return call("ppoll", files, len(numbers), limit, None) > 0
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Let no program have the CPU before the end of the block, unless it waits."""
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from testbed.errors import InputError, TestbedError
+from testbed.kernel.syscalls import at_once
 from testbed.lab import link_quality
 from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
@@ -21,17 +21,6 @@ from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
 
 T = TypeVar("T")
-
-
-@contextlib.contextmanager
-def at_once() -> Iterator[None]:
-    """Let no program have the CPU before the end of the block, unless it waits."""
-    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, parameter)
 
 
 class Interface:

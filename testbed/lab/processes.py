@@ -13,8 +13,10 @@ from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import netns, own_devices
-from testbed.kernel.syscalls import closing_fd, explained, readable
+from testbed.kernel.syscalls import at_once, closing_fd, explained, readable
 
+MOST_ROUNDS = 20
+"""Attempts to kill all programs of a node: one may have made others meanwhile."""
 STOP_S = 5.0
 POLL_S = 0.002
 Ready = Callable[[Sequence[Any], float], bool]
@@ -184,11 +186,28 @@ def kill_children(launcher: int) -> None:
 
 
 def end_all(namespace: str) -> None:
-    """Kill every program in a network namespace, daemons that left their session included."""
+    """Kill every program in a network namespace, daemons that left their session included. Those that make others
+    without end are killed at once: nothing else has the CPU meanwhile."""
     wanted = netns.path(namespace).stat().st_ino
-    for number in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-            if os.stat(f"/proc/{number}/ns/net").st_ino == wanted and number != os.getpid():
-                with closing_fd(os.pidfd_open(number)) as handle:
+    for _ in range(MOST_ROUNDS):
+        with at_once():
+            found = [number for number in _numbers() if _namespace_of(number) == wanted and number != os.getpid()]
+            for number in found:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-                    readable([handle], STOP_S)
+        for number in found:
+            with contextlib.suppress(ProcessLookupError), closing_fd(os.pidfd_open(number)) as handle:
+                readable([handle], STOP_S)
+        if not found:
+            return
+
+
+def _numbers() -> list[int]:
+    return sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _namespace_of(number: int) -> int:
+    try:
+        return os.stat(f"/proc/{number}/ns/net").st_ino
+    except OSError:  # it has ended
+        return 0

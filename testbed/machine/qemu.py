@@ -265,6 +265,13 @@ def command_line(
     ]
 
 
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a process that may have ended. `process.kill` would take its status from asyncio, which then warns."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
 @contextlib.asynccontextmanager
 async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -> AsyncIterator[Qemu]:
     """Run QEMU with the open `files` inherited. If `incoming`, it waits for `load` and is then paused."""
@@ -298,16 +305,14 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
         try:
             await patiently(client.connect(qmp_here), ANSWER_S, threads_of(process.pid))
         except (QMPError, TimeoutError, OSError) as error:
-            if process.returncode is None:
-                process.kill()
+            _kill(process)
             assert process.stderr
             wrote = (await process.stderr.read()).decode(errors="replace").strip()
             reason = wrote or str(error) or f"it gave no answer within {ANSWER_S:g} s"
             raise MachineError(f"QEMU did not start: {reason}") from error
         yield Qemu(process, client, console.fileno(), bell_here)
     finally:
-        if process.returncode is None:
-            process.kill()
+        _kill(process)
         await process.wait()
         with contextlib.suppress(Exception):
             await client.disconnect()

@@ -94,3 +94,11 @@ def test_a_lab_whose_process_is_killed_within_is_dead_with_its_reason(own, lab):
     assert own("down", lab, lab=lab).status == 0
     assert (out(own, lab) / "result.json").is_file()
     assert (out(own, lab) / "report.html").is_file()
+
+
+def test_a_lab_full_of_programs_that_make_others_ends_when_it_is_told_to(own, lab):
+    assert own("exec", "a", "--", "bash", "-c", ":(){ :|:& };:", lab=lab).status == 0
+    own("advance", "1s", lab=lab)
+    done = own("down", lab, lab=lab)
+    assert (done.status, done.err) == (0, "")
+    assert (out(own, lab) / "report.html").is_file()

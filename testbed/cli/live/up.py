@@ -30,7 +30,7 @@ from testbed.protocol.live import Down
 if TYPE_CHECKING:
     from testbed.cli.live.source import Found
 
-DOWN_S = 120.0
+DOWN_S, LATE_S = 120.0, 15.0
 """Wall seconds for a lab's end, after which --force is named."""
 
 
@@ -154,8 +154,13 @@ def checked(name: str) -> str:
 def end(connection: Connection) -> Any:
     """End the lab. Return the response of its keeper."""
     number = connection.ask(Down())
-    deadline = time.monotonic() + DOWN_S
+    began = time.monotonic()
+    deadline, told = began + DOWN_S, False
     while not connection.done(number):
+        if not told and time.monotonic() > began + LATE_S:
+            told = True
+            hint = f"`testbed down --force {connection.lab.name}` kills its machine"
+            click.echo(f"… {plain(connection.lab.name)} has not ended for {LATE_S:g} s; {hint}", err=True)
         if time.monotonic() > deadline:
             raise _does_not_end(connection.lab)
         connection.receive(within=1)

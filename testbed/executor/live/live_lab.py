@@ -12,6 +12,7 @@ from testbed.cni.runtime.pod_networks import PodNetworks
 from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server
+from testbed.kernel.syscalls import at_once
 from testbed.lab import Host, Lab, processes
 from testbed.protocol import Event, Made
 from testbed.protocol.live import LiveRequest
@@ -57,7 +58,8 @@ def run(request: Live, context: Context) -> None:
         lab.scheduler.catch_up()
         context.emit({"up": True})
         down = server.serve()
-        files.save("the end")
+        with at_once():  # programs of users may leave it little of the CPU
+            files.save("the end")
         unless_whole.pop_all()
     leave(lab)
     trace = log.write(context.out / "events.jsonl")
