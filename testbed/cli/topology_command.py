@@ -151,7 +151,7 @@ def schema() -> None:
 @click.command(
     help="""Draw the topology FILE: its switches in tiers, its hosts below them, each rail in a colour.
 
-    Without FILE it draws the lab that is up, with the changes made by hand; pods are not drawn."""
+    Without FILE it draws the lab that is up, with the MACs and addresses that it has now; pods are not drawn."""
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
@@ -169,11 +169,8 @@ def graph(file: Path | None, style: GraphStyle, output: Path | None, name: str) 
 
 
 def drawn_lab(name: str, style: GraphStyle) -> Picture:
-    """Draw a lab that is up."""
-    from testbed.machine import child_processes
-    from testbed.protocol.live import Save
+    """Draw a lab that is up, with what its kernel has."""
+    from testbed.protocol.live import Rows
 
-    with connect(name) as connection, child_processes.scratch() as directory:
-        file = directory / f"{connection.lab.name}.clab.yml"
-        file.write_text(connection.answer(Save()))
-        return questions.draw(file, style)
+    with connect(name) as connection:
+        return {"text": questions.draw_plan(connection.answer(Rows()), style), "notes": []}

@@ -46,7 +46,7 @@ def draw(request: requests.Draw, _: Context) -> Picture:
 def draw_plan(request: requests.DrawPlan, _: Context) -> str:
     from testbed.topology import graph
 
-    return graph.STYLES["svg"](plan_of(request.plan))
+    return graph.STYLES[request.style](plan_of(request.plan))
 
 
 def fabric(request: requests.Fabric, _: Context) -> str:

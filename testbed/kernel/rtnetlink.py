@@ -49,6 +49,7 @@ POINT_TO_POINT = 31
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
 _IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
+_RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
@@ -88,10 +89,13 @@ class FdbEntry:
 
 
 class Route(NamedTuple):
-    """A route of the main table. Hops are interface indices and gateways, None where a destination is attached."""
+    """A route of the main table. Hops are interface indices and gateways, None where a destination is attached.
+    `kind` is ``unicast``, or that of a route that leads nowhere; `options` is what else `ip route` shows."""
 
     to: IPNetwork
     hops: list[tuple[int, IPAddress | None]]
+    kind: str = "unicast"
+    options: tuple[str, ...] = ()
 
 
 TENTATIVE = "which is still tentative"
@@ -291,13 +295,29 @@ def _rule(family: int, table: int) -> bytes:
 
 def route_by_hand(body: bytes) -> Route | None:
     """Read RTM_NEWROUTE or RTM_DELROUTE; None if it is of another table, or a program's or the kernel's."""
-    family, length, _, _, table, protocol, _, _, flags = RTMSG.unpack_from(body)
+    family, length, _, _, table, protocol, scope, kind, flags = RTMSG.unpack_from(body)
     if table != MAIN or protocol not in BY_HAND or flags & _RTM_F_CLONED:
         return None
     values = netlink.attributes(body, RTMSG.size)
     to = ip_network((values.get(RTA_DST, bytes(4 if family == socket.AF_INET else 16)), length))
     hops = [(index, ip_address(hop[RTA_GATEWAY]) if RTA_GATEWAY in hop else None) for index, hop in next_hops(values)]
-    return Route(to, hops)
+    return Route(to, hops, _KINDS.get(kind, str(kind)), tuple(_options(values, family, scope)))
+
+
+_KINDS = {UNICAST: "unicast", BLACKHOLE: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
+
+
+def _options(values: dict[int, bytes], family: int, scope: int) -> Iterator[str]:
+    """Yield what `ip route` would show of a route beside its next hops, with the kernel's defaults left out."""
+    if (metric := netlink.number(values.get(_RTA_PRIORITY, b""))) not in (0, 1024 if family == socket.AF_INET6 else 0):
+        yield f"metric {metric}"
+    if _RTA_PREFSRC in values:
+        yield f"src {ip_address(values[_RTA_PREFSRC])}"
+    if _RTA_METRICS in values:
+        found = netlink.attributes(values[_RTA_METRICS])
+        yield from (f"mtu {netlink.number(found[key])}" for key in (_RTAX_MTU,) if key in found)
+    if family == socket.AF_INET and scope not in (0, LINK_SCOPE):
+        yield f"scope {scope}"
 
 
 def next_hops(route: dict[int, bytes]) -> Iterator[tuple[int, dict[int, bytes]]]:

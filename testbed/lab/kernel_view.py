@@ -206,7 +206,9 @@ class KernelView:
             names = {index: link.name for index, link in seen.links.items()}
             hops = [str(hop) if hop else names.get(index, str(index)) for index, hop in route.hops]
             to = str(route.to) if route.to.prefixlen else "default"
-            text = f"{'route' if has else 'no route'} to {to}{' by ' + ', '.join(hops) if hops else ''}"
+            kind = "" if route.kind == "unicast" else f"{route.kind} "
+            over = " by " + ", ".join(hops) if hops else ""
+            text = " ".join((f"{'' if has else 'no '}{kind}route to {to}{over}", *route.options))
             self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
 
     def _emit(self, node: Watched, data: Data, text: str) -> None:

@@ -91,11 +91,11 @@ def draw(file: Path, style: GraphStyle) -> Picture:
     return ask(requests.Draw(file=named(file), style=style), file)
 
 
-def draw_plan(plan: PlanRows) -> str:
-    """Return a drawing of a planned topology, as SVG. It is cached."""
-    cached = cache_key(["draw", plan], {})
+def draw_plan(plan: PlanRows, style: GraphStyle = "svg") -> str:
+    """Return a drawing of a planned topology. It is cached."""
+    cached = cache_key(["draw", plan, style], {})
     if not isinstance(drawn := load(cached), str):
-        drawn = ask(requests.DrawPlan(plan=plan))
+        drawn = ask(requests.DrawPlan(plan=plan, style=style))
         keep(cached, drawn)
     return drawn
 

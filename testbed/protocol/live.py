@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
 
-from testbed.protocol import Event
+from testbed.protocol import Event, PlanRows
 from testbed.protocol.requests import Request, register
 
 if TYPE_CHECKING:
@@ -256,6 +256,10 @@ class Advance(LiveRequest[float], handler="changing:advance"):
 
 class Save(LiveRequest[str], handler="inspecting:save", touches=False):
     """Write the topology file of the lab's current state."""
+
+
+class Rows(LiveRequest[PlanRows], handler="inspecting:rows", touches=False):
+    """Describe the interfaces of the lab's topology as topology.json does, with what the kernel has now."""
 
 
 class Hold(LiveRequest[None], touches=False):

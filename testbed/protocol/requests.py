@@ -94,9 +94,10 @@ class Draw(Request[protocol.Picture]):
 
 
 class DrawPlan(Request[str]):
-    """Draw a planned topology, as SVG."""
+    """Draw a planned topology."""
 
     plan: protocol.PlanRows
+    style: protocol.GraphStyle = "svg"
 
 
 class Fabric(Request[str]):

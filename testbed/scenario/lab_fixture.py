@@ -20,7 +20,7 @@ from testbed.protocol import EPOCH, TOPOLOGY
 from testbed.protocol.events import EVIDENCE
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence
-from testbed.scenario.rows import plan_rows
+from testbed.scenario.rows import as_built, plan_rows
 from testbed.topology import Topology
 
 
@@ -52,7 +52,8 @@ def lab_of(test: pytest.Item, directory: Path, log: EventLog) -> Iterator[Lab]:
     options = {"networks": PodNetworks(test.path.parent), "zero_ns": log.zero_ns, **mark.kwargs}
     try:
         with Lab(_topology(mark.args[0], test.path), directory, log.emit, **options) as running:
-            (directory / TOPOLOGY).write_text(json.dumps(plan_rows(running.plan, running.profiles), indent=1) + "\n")
+            rows = as_built(plan_rows(running.plan, running.profiles), running)
+            (directory / TOPOLOGY).write_text(json.dumps(rows, indent=1) + "\n")
             (directory / EPOCH).write_text(json.dumps(log.epoch()) + "\n")
             break_from_the_start(running)
             try:

@@ -1,11 +1,16 @@
 """A plan as JSON: topology.json in the directory of a run, and what `testbed topology check` prints."""
 
 from collections.abc import Mapping
+from typing import Literal
 
+from testbed.lab import Lab
+from testbed.lab.namespace import Namespace
 from testbed.protocol import InterfaceRow, PlanRows, SwitchRow
 from testbed.switch.profile import Profile, configured
 from testbed.topology import Family, Interface, Node, Plan, Svi
 from testbed.topology.kinds import KINDS
+
+ADDRESSES: tuple[Literal["address", "address6"], ...] = "address", "address6"
 
 
 def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
@@ -27,6 +32,23 @@ def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
         for name, profile in found.items()
     }
     return {"name": plan.name, "interfaces": rows, "switches": switches}
+
+
+def as_built(rows: PlanRows, lab: Lab) -> PlanRows:
+    """Return the rows with the MACs and the addresses that the kernel has: commands of the file may have set them."""
+    return {**rows, "interfaces": [_as_built(row, lab.nodes[row["node"]]) for row in rows["interfaces"]]}
+
+
+def _as_built(row: InterfaceRow, node: Namespace) -> InterfaceRow:
+    now = node.now()
+    found = next(((index, link) for index, link in now.links.items() if link.name == row["interface"]), None)
+    if found is None:
+        return row
+    index, link = found
+    there = [str(address) for address in now.addresses.get(index, [])]
+    first = {key: next((text for text in there if (":" in text) == (key == "address6")), "") for key in ADDRESSES}
+    kept = {key: row[key] if row[key] in there else text for key, text in first.items()}
+    return {**row, "mac": link.mac, "address": kept["address"], "address6": kept["address6"]}
 
 
 def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRow:

@@ -19,6 +19,8 @@ class State:
     links: dict[str, LinkState]
     others: list[str]
     """Interfaces that no link made."""
+    beside: dict[str, list[IPInterface]]
+    """Addresses of those, by their names."""
     addresses: dict[str, list[IPInterface]]
     routes: list[Route]
     names: dict[int, str]
@@ -31,6 +33,7 @@ def state(node: Node[Any]) -> State:
     return State(
         {name: now.links[index] for index, name in ends.items() if index in now.links},
         [link.name for index, link in now.links.items() if index not in ends],
+        {link.name: [*now.addresses.get(index, [])] for index, link in now.links.items() if index not in ends},
         {name: [*now.addresses.get(index, [])] for index, name in ends.items()},
         list(node.kernel.routes_by_hand()),
         names,
@@ -53,11 +56,29 @@ class ByHand:
         before, now = self._before[node.name], state(node)
         made = [name for name in now.others if name not in before.others]
         gone = [name for name in before.links if name not in now.links]
-        changed = [name for name, link in now.links.items() if before.links[name].mac != link.mac]
+        links = [(name, before.links[name], link) for name, link in now.links.items()]
+        beside = {name: before.beside.get(name, []) for name in {**before.beside, **now.beside} if name not in made}
         return [
             *(f"its interface {name}, made by a command" for name in made),
             *(f"its interface {name} is gone" for name in gone),
-            *(f"the MAC of its interface {name}, {now.links[name].mac}" for name in changed),
+            *(f"the MAC of its interface {name}, {link.mac}" for name, old, link in links if link.mac != old.mac),
+            *(f"its interface {name} is named {link.name} now" for name, _, link in links if link.name != name),
+            *(
+                f"its interface {name} is {'up' if link.up else 'down'}"
+                for name, old, link in links
+                if link.up != old.up
+            ),
+            *(
+                f"{name} {'has' if address in now.beside.get(name, []) else 'no longer has'} {address}"
+                for name, had in beside.items()
+                for address in [*had, *now.beside.get(name, [])]
+                if (address in had) != (address in now.beside.get(name, []))
+            ),
+            *(
+                f"a {route.kind} route to {route.to} over an interface made by a command"
+                for route in now.routes
+                if route not in before.routes and not _can_be_made(route, now)
+            ),
         ]
 
 
@@ -75,14 +96,25 @@ def _of_links(before: State, now: State) -> Iterator[list[str]]:
 
 
 def _of_routes(before: State, now: State) -> Iterator[list[str]]:
+    """Yield what makes the routes of now. A route goes with an address that is deleted, also one of the file: it is
+    made again."""
     for route in before.routes:
         if route.to not in [other.to for other in now.routes]:
             gone = shlex.join(["ip", f"-{route.to.version}", "route", "del", str(route.to)])
             yield ["sh", "-c", f"{gone} || true"]  # it may have gone with an address
+    lost = {name for name, had in before.addresses.items() if {*had} - {*now.addresses.get(name, ())}}
     for route in now.routes:
-        if route not in before.routes:
-            hops = [hop for one in route.hops for hop in _hop(one, now, several=len(route.hops) > 1)]
-            yield ["ip", f"-{route.to.version}", "route", "replace", str(route.to), *hops]
+        over = {now.names[index] for index, _ in route.hops if index in now.names}
+        if (route not in before.routes or over & lost) and _can_be_made(route, now):
+            kind = [] if route.kind == "unicast" else [route.kind]
+            hops = [word for one in route.hops for word in _hop(one, now, several=len(route.hops) > 1)]
+            options = [word for option in route.options for word in option.split()]
+            yield ["ip", f"-{route.to.version}", "route", "replace", *kind, str(route.to), *hops, *options]
+
+
+def _can_be_made(route: Route, now: State) -> bool:
+    """Return whether a route is over ends of links only: others are not there when the file's commands run."""
+    return all(now.names.get(index) in now.addresses for index, _ in route.hops)
 
 
 def _hop(hop: tuple[int, object], now: State, *, several: bool) -> list[str]:

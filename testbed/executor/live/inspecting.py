@@ -18,10 +18,11 @@ from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
-from testbed.protocol import Event, live
+from testbed.protocol import Event, PlanRows, live
 from testbed.protocol.events import FAULT_INJECTED, FAULT_LOST
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
+from testbed.scenario.rows import as_built, plan_rows
 from testbed.switch.profile import DEFAULT as DEFAULT_PROFILE
 from testbed.switch.profile import Profile, configured, load_profiles, profile, settable
 from testbed.topology import Quality
@@ -283,6 +284,10 @@ def program(pid: int) -> str:
 
 def save(_: live.Save, call: Call) -> str:
     return _file_now(call)
+
+
+def rows(_: live.Rows, call: Call) -> PlanRows:
+    return as_built(plan_rows(call.lab.plan, call.lab.profiles), call.lab)
 
 
 def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:

@@ -20,7 +20,7 @@ from testbed.protocol.requests import Live
 from testbed.scenario import loading
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence
-from testbed.scenario.rows import plan_rows
+from testbed.scenario.rows import as_built, plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +56,7 @@ def run(request: Live, context: Context) -> None:
         listeners.append(server.publish)
         server.change_listeners.append(lambda request: files.count(command_of(request)))
         lab.scheduler.catch_up()
+        context.emit({"made": {**made, "topology": as_built(made["topology"], lab)}})
         context.emit({"up": True})
         down = server.serve()
         with at_once():  # programs of users may leave it little of the CPU
