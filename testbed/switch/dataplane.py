@@ -340,6 +340,10 @@ class DataPlane:
             if self._announced(ip):
                 self._netlink.delete_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 
+    def is_static(self, vlan: int, mac: str) -> bool:
+        """Return whether the bridge's entry for a MAC is an administrator's."""
+        return (vlan, mac) in self._static
+
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         """Delete the bridge's learned entry for a MAC; a static entry stays."""
         index = self._port(port)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
@@ -177,7 +177,11 @@ class _Switch:
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
         found = {protocol: self._control.neighbours(now, family) for family, protocol in PROTOCOLS.items()}
-        return {**found, "fdb": self._control.fdb.rows()}
+        fdb = self._control.fdb.rows()
+        return {**found, "fdb": [{**row, **self._kind_of(row)} for row in fdb]}
+
+    def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
+        return {"state": "static"} if self._data.is_static(row["vlan"], row["mac"]) else {}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))

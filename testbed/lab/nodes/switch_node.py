@@ -131,7 +131,8 @@ class Switch(Node[Interface]):
 
     def egress_ports(self, flows: Sequence[tuple[AnAddress, AnAddress, int]]) -> list[str]:
         """Return the egress port of RoCE packets for each flow: source address, destination address, UDP source port.
-        The kernel is asked, which hashes as for packets; they come from where the source is attached."""
+        The kernel is asked, which hashes as for packets; they come from where the source is attached. Of a VLAN with
+        several ports it is the one where the next hop's MAC is; the SVI's name if the switch does not know that."""
         plan = self.planned
         routed = [svi.name for svi in plan.svis if svi.addresses] + [port.name for port in plan.routed_ports]
         if not routed:
@@ -143,6 +144,18 @@ class Switch(Node[Interface]):
             here = next((name for network, name in networks if source in network), routed[0])
             lines.append(f"route get {target} from {source} iif {here} ipproto udp dport 4791 sport {port}\n")
         answers = self.run("ip", "-j", "-batch", "-", text="".join(lines)).stdout.splitlines()
-        devices = [route["dev"] for line in answers if line for route in json.loads(line)]
-        ports = {svi.name: port.name for svi in plan.svis for port in plan.interfaces if port.vlan == svi.vlan}
-        return [ports.get(device, device) for device in devices]  # a routed port is the device itself
+        routes = [route for line in answers if line for route in json.loads(line)]
+        return [self._port_of(route["dev"], route.get("gateway", route["dst"])) for route in routes]
+
+    def _port_of(self, device: str, hop: str) -> str:
+        """Return the port to a next hop behind a device; a routed port is the device itself."""
+        vlan = next((svi.vlan for svi in self.planned.svis if svi.name == device), None)
+        if vlan is None:
+            return device
+        ports = [port.name for port in self.planned.interfaces if vlan in (port.vlan, *port.trunk)]
+        if len(ports) == 1:
+            return ports[0]
+        tables = self.tables()
+        rows = [*tables["arp"], *tables["nd"]]
+        mac = next((row["mac"] for row in rows if (row["vlan"], row["ip"]) == (vlan, hop)), None)
+        return next((row["port"] for row in tables["fdb"] if mac and (row["vlan"], row["mac"]) == (vlan, mac)), device)

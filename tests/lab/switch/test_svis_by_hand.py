@@ -85,3 +85,17 @@ def test_one_of_a_new_vlan_is_the_gateway_of_its_hosts(lab):
     ip(d, "route", "add", "default", "via", "10.0.30.1")
     assert lab.host("a").ping("10.0.30.2", within=1)
     assert "10.0.30.2" in resolved(lab)
+
+
+def test_the_port_to_a_host_is_the_one_where_its_mac_is(lab, known):
+    ports = [known.uplinks(A, ip, [50000])[0] for ip in (B, C)]
+    assert ports == ["e2", "e3"]
+    known.clear_fdb()
+    assert known.uplinks(A, B, [50000]) == ["vlan20"]
+
+
+def test_a_static_entry_is_shown_as_one(lab, known):
+    known.run("bridge", "fdb", "add", MAC, "dev", "e2", "vlan", "20", "master", "static")
+    states = {row["mac"]: row.get("state") for row in known.tables()["fdb"]}
+    assert states[MAC] == "static"
+    assert set(states.values()) == {"static", None}
