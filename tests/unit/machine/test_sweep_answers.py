@@ -91,7 +91,12 @@ def test_files_stay_in_their_directory(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda data: data[:-30], lambda data: b"", lambda data: b"x" * 100, lambda data: data[:60] + b"\0" + data[61:]],
+    [
+        lambda data: data[:-30],
+        lambda data: b"",
+        lambda data: b"x" * 100,
+        lambda data: data[:60] + bytes([data[60] ^ 0xFF]) + data[61:],
+    ],
     ids=["cut", "empty", "other", "byte"],
 )
 def test_damaged_files_are_one_message(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
