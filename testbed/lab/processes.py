@@ -15,6 +15,7 @@ from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import netns, own_devices
 from testbed.kernel.syscalls import at_once, closing_fd, explained, readable
 
+ENDING = signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT
 MOST_ROUNDS = 20
 """Attempts to kill all programs of a node: one may have made others meanwhile."""
 STOP_S = 5.0
@@ -48,7 +49,7 @@ class Process:
         self._ready = ready
         self._launched = bool(launcher)
         self.stopped = False
-        """True if it ran when `stop` ended it."""
+        """True if it ran when `stop` or `send` ended it."""
         self.seen = False
         """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -108,6 +109,8 @@ class Process:
             self._ready([], POLL_S)
 
     def send(self, number: int) -> None:
+        """Send a signal. One that ends programs is an end by the scenario."""
+        self.stopped |= self.ended is None and number in ENDING
         self._popen.send_signal(number)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:

@@ -217,8 +217,9 @@ class PodDelete(LiveRequest[None], handler="changing:delete_pod", waits=True):
     pod: str
 
 
-class Announce(LiveRequest[None], handler="changing:announce"):
-    """Make a host's or pod's interface announce its address: a gratuitous ARP, an unsolicited NA."""
+class Announce(LiveRequest[str], handler="changing:announce"):
+    """Make a host's or pod's interface announce its address: a gratuitous ARP, an unsolicited NA. The answer is that
+    address."""
 
     end: str
     ip: str | None = None

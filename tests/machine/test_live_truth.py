@@ -71,6 +71,12 @@ def test_what_commands_did_is_shown_saved_and_reported(own, lab):
     assert own("save", "-o", saved, lab=lab).status == 0
     assert own("topology", "check", saved).status == 0
 
+    assert own("announce", "b", lab=lab).out.startswith("b has announced its address 10.0.20.2\n")
+    with own.started("capture", "leaf:e1", "-c", "1", "arp", lab=lab) as printed:
+        own("exec", "a", "--", "arping", "-c1", "-w1", "-I", "eth1", "10.0.10.1", lab=lab)
+        own("announce", "a", lab=lab)
+        assert b"ARP" in printed.stdout.readline()  # not a terminal: lines, no pcap
+
     own("exec", "b", "--", "ip", "link", "del", "eth1", lab=lab)
     assert rows(own, lab)["b:eth1"]["gone"]
     assert "b:eth1 is gone" in own("link", "set", "b:eth1", "down", lab=lab).err

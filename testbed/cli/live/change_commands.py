@@ -173,9 +173,9 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
 def announce(ip: str | None, name: str, form: str, interface: str) -> int:
     from testbed.protocol.live import Announce
 
-    live_options.ask(name, Announce(end=interface, ip=ip))
-    text = f"{interface} has announced {ip or 'its address'}"
-    return live_options.show(form, {"interface": interface, "ip": ip}, text, "testbed events --last 5")
+    announced = live_options.ask(name, Announce(end=interface, ip=ip))
+    text = f"{interface} has announced its address {announced}"
+    return live_options.show(form, {"interface": interface, "ip": announced}, text, "testbed events --last 5")
 
 
 address = click.Group("address", help="Addresses of hosts and pods.")

@@ -216,8 +216,8 @@ def resized() -> Iterator[int]:
 def capture(file: str, count: int | None, name: str, interface: str, filter_: tuple[str, ...]) -> int:
 
     with connect(name) as connection:
-        if file or not sys.stdout.isatty():
-            return write(connection, interface, " ".join(filter_), file or "-", count)
+        if file:
+            return write(connection, interface, " ".join(filter_), file, count)
         return show(connection, interface, " ".join(filter_), count)
 
 

@@ -19,7 +19,7 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
-from testbed.topology import IPAddress, address_of
+from testbed.topology import Family, IPAddress, address_of
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.queue_pair import ConnectError
@@ -101,9 +101,11 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
     pod.delete()
 
 
-def announce(request: live.Announce, call: Call) -> None:
+def announce(request: live.Announce, call: Call) -> str:
     interface = nic(call, request.end)
-    interface.announce(min(interface.addresses, default=4), ip=request.ip)
+    family: Family = min(interface.addresses, default=4)
+    interface.announce(family, ip=request.ip)
+    return request.ip or str(interface.address(family).ip)
 
 
 def change_address(request: live.AddressChange, call: Call) -> LinkRow:
@@ -127,7 +129,9 @@ def having(call: Call, ip: IPAddress) -> list[HostInterface]:
     """Return the interfaces of hosts and pods that have an address, as the kernel has it."""
     hosts = [node for node in call.lab.nodes.values() if isinstance(node, Host)]
     found = [(node, link.name) for node in hosts for index, link in node.now().links.items() if has(node, index, ip)]
-    return [node[name] for node, name in found if name != LOOPBACK]
+    ends = [node[name] for node, name in found if name != LOOPBACK]
+    usable = [end for end in ends if not unusable(end, ip)]
+    return usable or ends
 
 
 def has(node: Namespace, index: int, ip: IPAddress) -> bool:
@@ -224,10 +228,15 @@ def write(request: live.RdmaWrite, call: Call) -> Written:
         return {**ended(done.status, text), "elapsed_s": done.elapsed_s}
 
 
+def unusable(end: HostInterface, ip: IPAddress) -> str:
+    """Return why the kernel does not use an address of an interface; empty if it does."""
+    found = end.node.kernel.unusable_addresses() if ip.version == 6 else ()
+    return next((reason for address, reason in found if address.ip == ip), "")
+
+
 def check_usable(end: HostInterface, ip: IPAddress) -> None:
     """Raise InputError for an address that the kernel does not use."""
-    unusable = end.node.kernel.unusable_addresses() if ip.version == 6 else ()
-    if reason := next((reason for address, reason in unusable if address.ip == ip), None):
+    if reason := unusable(end, ip):
         raise InputError(f"{end} cannot use {ip}, {reason}")
 
 
