@@ -82,6 +82,11 @@ class Job(Generic[R]):
         """Return the numbers of requests without an end."""
         return [number for number in range(len(self.requests)) if number not in self._ends]
 
+    @property
+    def failed(self) -> bool:
+        """Return whether a request was not answered: it was refused, it failed, or its process ended."""
+        return bool(self._crash) or any("response" not in self._ends.get(n, {}) for n in range(len(self.requests)))
+
     def answer(self, number: int = 0, *, about: Path | str = "", place: Place = str) -> R:
         """Return the response to a request, or raise its error if it was refused or failed. `about` is the place of
         errors without one; `place` maps a place in the job's files to one of the user's."""

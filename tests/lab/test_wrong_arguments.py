@@ -60,7 +60,7 @@ def test_a_wrong_argument_is_an_input_error(lab, call):
 def test_addresses_may_be_texts_or_objects(lab):
     a = lab["a"]["eth1"]
     with open_endpoint(a, ip=str(a.address().ip)) as end:
-        assert end.qpn
+        assert end.address
     with pytest.raises(InputError, match="has no RDMA device"), connected(a, lab["b"]["eth1"], to="10.0.10.3"):
         pass
     assert str(ArpEntryCorrupt(switch="leaf", ip=IPv4Interface("10.0.10.2/24")).ip) == "10.0.10.2"

@@ -59,7 +59,9 @@ def replay(live: Live, lab: str, monkeypatch) -> None:
     assert not any("meanwhile" in line for line in lines)
     requests = [line for line in lines if line["request"]["kind"] not in ("Inspect", "Down")]  # those of up and down
     with Connection(labs.living(lab)) as connection:
-        for _, group in itertools.groupby(requests, lambda line: line["rest"]):
+        for _, together in itertools.groupby(requests, lambda line: line["rest"]):
+            group = list(together)
+            monkeypatch.setattr(connection, "_typed", group[0]["typed"])
             asked = [(read(line["request"]), lambda _: None) for line in group]
             for number in connection.ask_at_once(asked):
                 connection.end(number)

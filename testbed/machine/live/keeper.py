@@ -194,10 +194,12 @@ class Keeper:
             prepared = asyncio.ensure_future(asyncio.to_thread(self.kept.prepare))
             await self.loop.run()
             await prepared
-            if self.life.state is not STARTING:
-                opened.outcome.extract(Path(self.lab.out))
-            job.answer()  # raise the reason why it did not come up, or why it died
-            self._apply(Input.FINISHED)
+            if self.life.state is STARTING:
+                job.answer()  # raise the reason why it did not come up
+            if not job.failed:
+                self._apply(Input.FINISHED)
+            opened.outcome.extract(Path(self.lab.out))
+            job.answer()  # raise the reason why it died
         self.kept.end(asdict(self.lab), found.digest)
 
     # The machine
