@@ -55,6 +55,9 @@ class Pipes:
             line = self._lines.pop(0)
             yield 10, Arp(REQUEST, line["mac"], IPv4Address(line["arp"]), NO_MAC, GATEWAY)
 
+    def is_static(self, vlan: int, mac: str) -> bool:
+        return False
+
     def losses(self) -> Iterator[Lost]:
         if self._lines and "lose" in self._lines[0]:
             yield Lost(self._lines.pop(0)["lose"], 3)
