@@ -161,11 +161,8 @@ class Rtnetlink(Links):
     def neighbours(self, family: Family) -> Iterator[Neighbour]:
         """Yield the neighbour entries of all interfaces."""
         for _, body in self.request(RTM_GETNEIGH, _NDMSG.pack(FAMILIES[family], 0, 0, 0, 0), netlink.DUMP):
-            _, index, state, _, _ = _NDMSG.unpack_from(body)
-            values = netlink.attributes(body, _NDMSG.size)
-            if _NDA_DST in values:
-                mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
-                yield Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES[state], mac)
+            if found := neighbour_of(body):
+                yield found
 
     def set_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
         """Add a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
@@ -250,14 +247,16 @@ def address_of(body: bytes) -> tuple[int, IPInterface]:
     return index, ip_interface((known.get(_IFA_LOCAL) or known[_IFA_ADDRESS], length))
 
 
-def flushed_neighbour(body: bytes) -> tuple[int, IPAddress] | None:
-    """Read RTM_DELNEIGH: (interface index, address) of an entry that the kernel removed by itself, as with its
-    interface; None for one that was deleted, which has failed first (neigh_delete in net/core/neighbour.c)."""
+def neighbour_of(body: bytes) -> Neighbour | None:
+    """Read RTM_NEWNEIGH or RTM_DELNEIGH; None if it is not about an address. An entry that was deleted has FAILED
+    first, one that the kernel removed by itself, as with its interface, has not (neigh_delete and neigh_flush_dev in
+    net/core/neighbour.c)."""
     family, index, state, _, _ = _NDMSG.unpack_from(body)
     values = netlink.attributes(body, _NDMSG.size)
-    if family not in FAMILIES.values() or NUD_STATES.get(state) == "FAILED" or _NDA_DST not in values:
+    if family not in FAMILIES.values() or _NDA_DST not in values:
         return None
-    return index, ip_address(values[_NDA_DST])
+    mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
+    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac)
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:

@@ -17,7 +17,7 @@ from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.links import USER_HZ, LinkState, link_state
 from testbed.kernel.packet_socket import PacketSocket
-from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.kernel.rtnetlink import Neighbour, Rtnetlink
 from testbed.switch import frames, nd
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
@@ -134,6 +134,10 @@ class DataPlane:
         """VLANs whose SVI has a carrier."""
         self._vlans = {svi.name: svi.vlan for svi in node.svis}
         self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
+        self._set: dict[tuple[int, IPAddress], str] = {}
+        """MACs that the control plane has set, by VLAN and address."""
+        self.by_hand: dict[tuple[int, IPAddress], str] = {}
+        """MACs of static entries that a command has made."""
         self._static: set[tuple[int, str]] = set()
         """VLAN and MAC of an administrator's static FDB entries."""
         self._mac_age = 0.0
@@ -253,9 +257,9 @@ class DataPlane:
         return SviChange(vlan, self._macs[vlan][1], tuple(self._addresses.get(index, ())))
 
     def _neighbour(self, kind: int, body: bytes) -> FdbChange | Flushed | None:
-        if kind == rt.RTM_DELNEIGH and (found := rt.flushed_neighbour(body)):
-            index, ip = found
-            return Flushed(self._svis[index], ip) if index in self._svis else None
+        if found := rt.neighbour_of(body):
+            vlan = self._svis.get(found.index)
+            return None if vlan is None else self._entry(kind, vlan, found)
         entry = rt.fdb_entry(body)
         if entry is None or entry.bridge != self._bridge or entry.state & rt.NUD_PERMANENT:
             return None
@@ -290,6 +294,17 @@ class DataPlane:
             self._vlans[link.name] = vlan
             self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
         return self._svi_link(index, link)
+
+    def _entry(self, kind: int, vlan: int, found: Neighbour) -> Flushed | None:
+        """Take in a neighbour entry of an SVI."""
+        key = vlan, found.ip
+        has = kind == rt.RTM_NEWNEIGH and found.state == "PERMANENT"
+        if has and found.mac and self._set.get(key) != found.mac:
+            self.by_hand[key] = found.mac
+        else:
+            self.by_hand.pop(key, None)
+        flushed = kind == rt.RTM_DELNEIGH and found.state != "FAILED"
+        return Flushed(vlan, found.ip) if flushed else None
 
     def _svi_link(self, index: int, link: LinkState) -> CarrierLost | SviChange | None:
         vlan = self._svis[index]
@@ -328,6 +343,7 @@ class DataPlane:
         if (index := self._index(vlan)) is None:
             return
         with contextlib.suppress(OSError):  # it is down, or gone: nothing is sent there
+            self._set[vlan, ip] = mac
             self._netlink.set_neighbour(index, ip, mac)
             if self._announced(ip):
                 self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
@@ -335,6 +351,7 @@ class DataPlane:
     def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
         if (index := self._index(vlan)) is None:
             return
+        self._set.pop((vlan, ip), None)
         with contextlib.suppress(OSError):  # it has gone with the SVI
             self._netlink.delete_neighbour(index, ip)
             if self._announced(ip):

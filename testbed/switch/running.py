@@ -176,9 +176,21 @@ class _Switch:
 
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
-        found = {protocol: self._control.neighbours(now, family) for family, protocol in PROTOCOLS.items()}
+        found = {
+            protocol: [*self._control.neighbours(now, family), *self._by_hand(family)]
+            for family, protocol in PROTOCOLS.items()
+        }
         fdb = self._control.fdb.rows()
         return {**found, "fdb": [{**row, **self._kind_of(row)} for row in fdb]}
+
+    def _by_hand(self, family: Family) -> list[dict[str, Any]]:
+        """Return the rows of static entries that a command has made: the kernel forwards by them."""
+        ports = self._control.fdb.ports
+        return [
+            {"vlan": vlan, "ip": str(ip), "mac": mac, "port": ports.get((vlan, mac)), "state": "static", "age": None}
+            for (vlan, ip), mac in self._data.by_hand.items()
+            if ip.version == family
+        ]
 
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         return {"state": "static"} if self._data.is_static(row["vlan"], row["mac"]) else {}

@@ -99,3 +99,13 @@ def test_a_static_entry_is_shown_as_one(lab, known):
     states = {row["mac"]: row.get("state") for row in known.tables()["fdb"]}
     assert states[MAC] == "static"
     assert set(states.values()) == {"static", None}
+
+
+def test_a_neighbour_that_a_command_set_is_in_the_table_until_it_goes(lab, known):
+    ip(known, "neigh", "replace", "10.0.20.77", "lladdr", MAC, "dev", "vlan20", "nud", "permanent")
+    (row,) = [row for row in known.tables()["arp"] if row["state"] == "static"]
+    assert (row["vlan"], row["ip"], row["mac"], row["port"]) == (20, "10.0.20.77", MAC, None)
+    assert known.neighbour("10.0.20.77") == MAC
+    ip(known, "neigh", "del", "10.0.20.77", "dev", "vlan20")
+    assert resolved(lab) == [A, B, C]
+    assert known.neighbour("10.0.20.77") is None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from simulated_switch import GATEWAY, GATEWAY_MAC, A, B, X, Y
@@ -54,6 +55,8 @@ class Pipes:
         while self._lines and "arp" in self._lines[0]:
             line = self._lines.pop(0)
             yield 10, Arp(REQUEST, line["mac"], IPv4Address(line["arp"]), NO_MAC, GATEWAY)
+
+    by_hand: ClassVar[dict[tuple[int, IPv4Address], str]] = {}
 
     def is_static(self, vlan: int, mac: str) -> bool:
         return False
