@@ -46,7 +46,7 @@ class SlowRank(Scenario[Settings]):
     tags = ("training", "link")
     variants = (
         Variant("slow-link", "fault", "the link of rank 2 has a tenth of the rate of the others"),
-        Variant("lossy-link", "fault", "it loses one packet of 100", {"link": "lossy"}),
+        Variant("lossy-link", "fault", "it loses three packets of 100", {"link": "lossy", "loss": 3}),
         Variant("repaired", "healthy", "it is like the others", {"link": "sound"}),
     )
 
