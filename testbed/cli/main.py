@@ -177,7 +177,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
 def _leads_to(word: str, path: str) -> bool:
     """Return whether a word of the command is a path, or a part of one, that the user has named."""
-    return word not in ("", "/") and bool(path) and os.path.abspath(path).startswith(os.path.abspath(word))
+    here, there = os.path.abspath(word), os.path.abspath(path)
+    return word not in ("", "/") and bool(path) and f"{there}/".startswith(f"{here}/")
 
 
 def interrupted(arguments: Sequence[str]) -> int:

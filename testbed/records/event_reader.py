@@ -12,19 +12,13 @@ from testbed.errors import InputError
 from testbed.protocol import EVENTS, Event
 from testbed.protocol.events import LATEST_NS
 from testbed.records import json_files
-from testbed.records.regular_files import contents
+from testbed.records.regular_files import contents, contents_if_any
 
 
 def read(file: Path) -> Iterator[Event]:
     """Yield the events of a file, none if there is none. Damaged lines are left out. InputError if it cannot be
     read."""
-    try:
-        data = contents(file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    for line in data.split(b"\n"):
+    for line in (contents_if_any(file) or b"").split(b"\n"):
         if event := parsed(line):
             yield event
 

@@ -9,7 +9,7 @@ from testbed.errors import InputError
 from testbed.protocol import MESSAGE_DEPTH, PlanRows
 from testbed.protocol.messages import depth, first_problem
 from testbed.protocol.requests import adapter
-from testbed.records.regular_files import contents
+from testbed.records.regular_files import contents, contents_if_any
 
 
 def parsed(data: bytes | str) -> Any:
@@ -50,13 +50,7 @@ def plan(file: Path) -> PlanRows:
 def lines(file: Path) -> Iterator[tuple[int, Any]]:
     """Yield number and value of each line that is not empty, None for a damaged one; nothing if there is no such file.
     InputError if it cannot be read."""
-    try:
-        data = contents(file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(file)) from None
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate((contents_if_any(file) or b"").split(b"\n"), 1):
         if line.strip():
             try:
                 yield number, parsed(line)

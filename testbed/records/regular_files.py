@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from testbed.errors import InputError
+
 MOST = 512 << 20
 """Bytes of a file that is read as a whole."""
 
@@ -17,6 +19,16 @@ def opened(path: Path) -> BinaryIO:
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file")
     return os.fdopen(handle, "rb")
+
+
+def contents_if_any(path: Path) -> bytes | None:
+    """Read a file as `contents` does; None if there is none. InputError if it cannot be read."""
+    try:
+        return contents(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
 def contents(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from testbed.errors import InputError
 from testbed.protocol import EPOCH, EVENTS, RESULT, TESTS, TOPOLOGY, Event, PlanRows
 from testbed.records import json_files
 from testbed.records.event_reader import read
-from testbed.records.regular_files import contents
+from testbed.records.regular_files import contents_if_any
 
 RUNS_HINT = "Run directories are runs/<scenario>/<time>; runs/<scenario>/latest is the latest one."
 
@@ -198,8 +198,6 @@ def read_plan(directory: Path) -> PlanRows | None:
 def read_json(path: Path) -> Any:
     """Return the contents of a JSON file; None if it is missing or cut off. InputError if it cannot be read."""
     try:
-        return json_files.parsed(contents(path))
-    except (FileNotFoundError, ValueError):
+        return json_files.parsed(contents_if_any(path) or b"")
+    except ValueError:
         return None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -292,7 +292,8 @@ class DataPlane:
                 return None
             self._svis[index] = vlan
             self._vlans[link.name] = vlan
-            self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
+            with contextlib.suppress(OSError):  # it is gone already
+                self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
         return self._svi_link(index, link)
 
     def _entry(self, kind: int, vlan: int, found: Neighbour) -> Flushed | None:

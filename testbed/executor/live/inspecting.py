@@ -61,15 +61,20 @@ def rdma_devices(node: Namespace) -> dict[str, str]:
         return here.links()
 
 
-OWN = re.compile(r"lo|br0|ifb[0-9]+")
-"""Interfaces that are shown only with addresses of their own: those by which the lab works."""
+OWN, OF_SWITCHES = re.compile(r"lo|ifb[0-9]+"), "br0"
+"""Interfaces that are shown only with addresses of their own: those by which the lab works. A host's br0 is its own."""
 LOOPBACK = "127.0.0.1/8", "::1/128"
 
 
 def others(node: Node[Any]) -> list[int]:
     """Return the interfaces of a node that are no ends of links: SVIs, and those that somebody made."""
     now = node.now()
-    return [index for index, link in now.links.items() if not OWN.fullmatch(link.name) or addresses(node, index)]
+    hidden = {
+        index
+        for index, link in now.links.items()
+        if OWN.fullmatch(link.name) or (link.name == OF_SWITCHES and not isinstance(node, Host))
+    }
+    return [index for index in now.links if index not in hidden or addresses(node, index)]
 
 
 def addresses(node: Namespace, index: int) -> list[str]:
