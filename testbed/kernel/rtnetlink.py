@@ -215,6 +215,11 @@ class Rtnetlink(Links):
                         sorted(index for index, _ in next_hops(values)),
                     )
 
+    def dump_routes(self) -> list[bytes]:
+        """Return all routes of IPv4, for `route_by_hand`."""
+        body = RTMSG.pack(FAMILIES[4], *bytes(7), 0)
+        return [found for _, found in self.request(RTM_GETROUTE, body, netlink.DUMP)]
+
     def routes_by_hand(self) -> Iterator[Route]:
         """Yield the main table's routes that neither a routing daemon nor the kernel made."""
         for family in FAMILIES.values():

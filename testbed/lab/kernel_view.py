@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from testbed.kernel import links, netns
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.rtnetlink import Rtnetlink
+from testbed.kernel.rtnetlink import Route, Rtnetlink
 from testbed.protocol import events
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Seen:
     """
 
     def __init__(self, kernel: Rtnetlink) -> None:
-        self._links, self._addresses = kernel.dump_links(), kernel.dump_addresses()
+        self._links, self._addresses, self._routes = kernel.dump_links(), kernel.dump_addresses(), kernel.dump_routes()
         self.gone: dict[int, LinkState] = {}
         """Interfaces that were here, as they were at last."""
 
@@ -63,6 +63,11 @@ class Seen:
             if not _of_link(address):
                 known.setdefault(index, []).append(address)
         return known
+
+    @cached_property
+    def routes(self) -> list[Route]:
+        """Routes of IPv4 that were set by hand."""
+        return _routes(self._routes)
 
     def add(self, index: int, address: IPInterface) -> bool:
         """Add an address; return whether it is new."""
@@ -82,6 +87,10 @@ class Seen:
 def _of_link(address: IPInterface) -> bool:
     """Return whether it is the address that an interface has by itself. IPv4's link-local ones are set by somebody."""
     return address.version == 6 and address.is_link_local
+
+
+def _routes(bodies: list[bytes]) -> list[Route]:
+    return [route for body in bodies if (route := rt.route_by_hand(body))]
 
 
 class KernelView:
@@ -137,9 +146,13 @@ class KernelView:
         """Take in the changes until now, and emit them."""
         if self._closed:
             return
+        changed: set[int] = set()
         for number, kind, body in self._kernels.news_by_namespace():
             if watched := self._watched.get(number):
                 self._take_in(*watched, kind, body)
+                changed.add(number)
+        for number in sorted(changed):
+            self._follow_routes(*self._watched[number])
         if self._kernels.lost():
             for watched in self._watched.values():
                 self._read_again(*watched)
@@ -148,17 +161,18 @@ class KernelView:
         match kind:
             case rt.RTM_NEWADDR | rt.RTM_DELADDR:
                 self._address(node, seen, *rt.address_of(body), has=kind == rt.RTM_NEWADDR)
+            case rt.RTM_NEWROUTE | rt.RTM_DELROUTE:
+                self._route(node, seen, body, has=kind == rt.RTM_NEWROUTE)
             case links.RTM_NEWLINK | links.RTM_DELLINK:
                 if found := links.link_state(body):
                     self._link(node, seen, found[0], found[1] if kind == links.RTM_NEWLINK else None)
-            case rt.RTM_NEWROUTE | rt.RTM_DELROUTE:
-                self._route(node, seen, body, has=kind == rt.RTM_NEWROUTE)
 
     def _read_again(self, node: Watched, seen: Seen) -> None:
         """Compare with the kernel: notifications were lost."""
         now = Seen(node.kernel)
         for index in sorted(seen.links.keys() | now.links.keys()):
             self._link(node, seen, index, now.links.get(index))
+        self._follow_routes(node, seen)
         for index in sorted(seen.addresses.keys() | now.addresses.keys()):
             there = now.addresses.get(index, [])
             for address in [one for one in seen.addresses.get(index, []) if one not in there]:
@@ -191,6 +205,9 @@ class KernelView:
             self._emit(node, events.LINK(interface=name, state=state), f"{name} {state}")
             if now.up:
                 node.came_up(index)
+        if now.carrier != before.carrier and now.up and before.up:
+            text = "has a carrier" if now.carrier else "has no carrier"
+            self._emit(node, events.LINK(interface=name, carrier=now.carrier), f"{name} {text}")
         if now.mac != before.mac:
             self._emit(node, events.LINK(interface=name, mac=now.mac), f"{name} has MAC {now.mac}")
         if now.mtu != before.mtu:
@@ -203,13 +220,32 @@ class KernelView:
     def _route(self, node: Watched, seen: Seen, body: bytes, *, has: bool) -> None:
         """Emit a route that was set by hand. Those that follow from addresses, or are FRR's, are not."""
         if route := rt.route_by_hand(body):
-            names = {index: link.name for index, link in seen.links.items()}
-            hops = [str(hop) if hop else names.get(index, str(index)) for index, hop in route.hops]
-            to = str(route.to) if route.to.prefixlen else "default"
-            kind = "" if route.kind == "unicast" else f"{route.kind} "
-            over = " by " + ", ".join(hops) if hops else ""
-            text = " ".join((f"{'' if has else 'no '}{kind}route to {to}{over}", *route.options))
-            self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
+            others = [one for one in seen.routes if (one.to, one.options) != (route.to, route.options)]
+            seen.routes = [*others, route] if has else others
+            self._emit_route(node, seen, route, has=has)
+
+    def _follow_routes(self, node: Watched, seen: Seen) -> None:
+        """Emit the routes of IPv4 that have gone with an address or a link: the kernel sends no message of them
+        (fib_sync_down_addr in net/ipv4/fib_semantics.c)."""
+        before = [route for route in seen.routes if route.to.version == 4]
+        if not before:
+            return
+        seen.routes = now = _routes(node.kernel.dump_routes())
+        for route in [one for one in before if one not in now]:
+            left = [one for one in now if one not in before and one.to == route.to]
+            for one in left:  # by fewer next hops
+                self._emit_route(node, seen, one, has=True)
+            if not left:
+                self._emit_route(node, seen, route, has=False)
+
+    def _emit_route(self, node: Watched, seen: Seen, route: Route, *, has: bool) -> None:
+        names = {index: link.name for index, link in seen.links.items()}
+        hops = [str(hop) if hop else names.get(index, str(index)) for index, hop in route.hops]
+        to = str(route.to) if route.to.prefixlen else "default"
+        kind = "" if route.kind == "unicast" else f"{route.kind} "
+        over = " by " + ", ".join(hops) if hops else ""
+        text = " ".join((f"{'' if has else 'no '}{kind}route to {to}{over}", *route.options))
+        self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
 
     def _emit(self, node: Watched, data: Data, text: str) -> None:
         if not self._quiet[node.name]:

@@ -232,6 +232,8 @@ class Service(Data):
 class Link(Data):
     interface: str
     state: Literal["up", "down", "new", "gone"] | None = None
+    carrier: bool | None = None
+    """Whether the other end of its link, or what is below it, is there, while the interface stays up."""
     mac: str | None = None
     mtu: int | None = None
     master: str | None = None

@@ -93,6 +93,8 @@ class TableRow(TypedDict):
     state: str
     age_s: float | None
     """Seconds since it was confirmed; None for an FDB entry."""
+    data_plane: str
+    """The MAC by which the kernel forwards, if it is not that of the control plane; else empty."""
 
 
 class Written(TypedDict):

@@ -186,8 +186,7 @@ class DataPlane:
         forwarding = False
         for kind, body in self._monitor.news():
             forwarding |= kind in _FORWARDING and self.node.bgp is not None
-            if change := self._change(kind, body):
-                yield change
+            yield from self._change(kind, body)
         if lost := self._monitor.lost():
             yield Lost("messages about its tables", lost)
             yield from self._differences(known)
@@ -195,17 +194,40 @@ class DataPlane:
         if forwarding:
             yield from self._route_changes()
 
-    def _differences(self, known: Mapping[tuple[int, str], str]) -> Iterator[Miss | FdbChange]:
+    def _differences(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
+        yield from self._svi_differences()
         self._static.clear()
-        entries = [change for body in self._netlink.fdb() if (change := self._change(rt.RTM_NEWNEIGH, body))]
+        entries = [change for body in self._netlink.fdb() for change in self._change(rt.RTM_NEWNEIGH, body)]
         there = {(entry.vlan, entry.mac): entry for entry in entries if isinstance(entry, FdbChange)}
         for vlan, mac in sorted(known.keys() - there.keys()):
             yield FdbChange(vlan, mac, None)
         yield from there.values()
+        self.by_hand.clear()
+        found = set()
         for family in rt.FAMILIES:
             for entry in self._netlink.neighbours(family):
-                if entry.state == "INCOMPLETE" and entry.index in self._svis:
-                    yield Miss(self._svis[entry.index], entry.ip)
+                if entry.index in self._svis:
+                    svi = self._svis[entry.index]
+                    if entry.state == "INCOMPLETE":
+                        yield Miss(svi, entry.ip)
+                    self._entry(rt.RTM_NEWNEIGH, svi, entry)
+                    found.add((svi, entry.ip))
+        for svi, ip in [key for key in self._set if key not in found]:
+            yield Flushed(svi, ip)
+
+    def _svi_differences(self) -> Iterator[Change]:
+        there = self._netlink.dump_links()
+        for body in there:
+            yield from self._link(links.RTM_NEWLINK, body)
+        gone = self._svis.keys() - links.link_states(there).keys()
+        for index in sorted(gone):
+            yield from self._svi_gone(index)
+        addresses = list(map(rt.address_of, self._netlink.dump_addresses()))
+        for index in self._svis:
+            for address in [one for one in self._addresses.get(index, ()) if (index, one) not in addresses]:
+                yield from self._address(index, address, has=False)
+        for index, address in addresses:
+            yield from self._address(index, address, has=True)
 
     def packets(self) -> Iterator[tuple[int, Packet]]:
         """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
@@ -230,27 +252,27 @@ class DataPlane:
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Miss | FdbChange | CarrierLost | SviChange | Flushed | None:
+    def _change(self, kind: int, body: bytes) -> Iterator[Miss | FdbChange | CarrierLost | SviChange | Flushed]:
         match kind:
             case rt.RTM_GETNEIGH:
                 index, ip = rt.miss(body)
-                return Miss(self._svis[index], ip) if index in self._svis else None
+                if index in self._svis:
+                    yield Miss(self._svis[index], ip)
             case rt.RTM_NEWADDR | rt.RTM_DELADDR:
-                return self._address(*rt.address_of(body), has=kind == rt.RTM_NEWADDR)
+                yield from self._address(*rt.address_of(body), has=kind == rt.RTM_NEWADDR)
             case rt.RTM_NEWNEIGH | rt.RTM_DELNEIGH:
-                return self._neighbour(kind, body)
+                if change := self._neighbour(kind, body):
+                    yield change
             case links.RTM_NEWLINK | links.RTM_DELLINK:
-                return self._link(kind, body)
-        return None
+                yield from self._link(kind, body)
 
-    def _address(self, index: int, address: IPInterface, *, has: bool) -> SviChange | None:
+    def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange]:
         if index not in self._svis or (address.version == 6 and address.is_link_local):
-            return None
+            return
         known = self._addresses.setdefault(index, [])
-        if has == (address in known):
-            return None
-        (known.append if has else known.remove)(address)
-        return self._svi(index)
+        if has != (address in known):
+            (known.append if has else known.remove)(address)
+            yield self._svi(index)
 
     def _svi(self, index: int) -> SviChange:
         vlan = self._svis[index]
@@ -273,28 +295,33 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> CarrierLost | SviChange | None:
+    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange]:
         found = link_state(body)
         if found is None:
-            return None
+            return
         index, link = found
         if kind == links.RTM_DELLINK or link.master != self._bridge:
             self._ports.pop(index, None)
         else:
             self._ports[index] = link.name
         if kind == links.RTM_DELLINK:
-            vlan = self._svis.pop(index, None)
-            self._addresses.pop(index, None)
-            return SviChange(vlan, link.mac, ()) if vlan is not None else None
+            yield from self._svi_gone(index)
+            return
         if index not in self._svis:  # made by a command, perhaps
             vlan = links.vlan_on(body, self._bridge)
             if vlan is None:
-                return None
+                return
             self._svis[index] = vlan
             self._vlans[link.name] = vlan
             with contextlib.suppress(OSError):  # it is gone already
                 self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
-        return self._svi_link(index, link)
+        yield from self._svi_link(index, link)
+
+    def _svi_gone(self, index: int) -> Iterator[SviChange]:
+        vlan = self._svis.pop(index, None)
+        self._addresses.pop(index, None)
+        if vlan is not None:
+            yield SviChange(vlan, self._macs[vlan][1], ())
 
     def _entry(self, kind: int, vlan: int, found: Neighbour) -> Flushed | None:
         """Take in a neighbour entry of an SVI."""
@@ -307,17 +334,17 @@ class DataPlane:
         flushed = kind == rt.RTM_DELNEIGH and found.state != "FAILED"
         return Flushed(vlan, found.ip) if flushed else None
 
-    def _svi_link(self, index: int, link: LinkState) -> CarrierLost | SviChange | None:
+    def _svi_link(self, index: int, link: LinkState) -> Iterator[CarrierLost | SviChange]:
         vlan = self._svis[index]
         before = self._macs.get(vlan)
         self._macs[vlan] = link.name, link.mac
         if before and before != (link.name, link.mac):
             self._vlans = {name: of for name, of in self._vlans.items() if of != vlan} | {link.name: vlan}
-            return self._svi(index)
-        if link.carrier == (vlan in self._carriers):
-            return None
-        self._carriers ^= {vlan}
-        return None if link.carrier else CarrierLost(vlan)
+            yield self._svi(index)
+        if link.carrier != (vlan in self._carriers):
+            self._carriers ^= {vlan}
+            if not link.carrier:
+                yield CarrierLost(vlan)
 
     def _port_name(self, index: int) -> str:
         """Return a port's name; its number if it is gone before its name was known."""

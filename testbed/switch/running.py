@@ -176,20 +176,23 @@ class _Switch:
 
     def tables(self) -> dict[str, list[Any]]:
         now = time.monotonic_ns()
-        found = {
-            protocol: [*self._control.neighbours(now, family), *self._by_hand(family)]
-            for family, protocol in PROTOCOLS.items()
-        }
+        found = {protocol: self._with_by_hand(now, family) for family, protocol in PROTOCOLS.items()}
         fdb = self._control.fdb.rows()
         return {**found, "fdb": [{**row, **self._kind_of(row)} for row in fdb]}
 
-    def _by_hand(self, family: Family) -> list[dict[str, Any]]:
-        """Return the rows of static entries that a command has made: the kernel forwards by them."""
+    def _with_by_hand(self, now: int, family: Family) -> list[dict[str, Any]]:
+        """Return the table with the entries that a command has made in the kernel, which forwards by them: `data_plane`
+        of a row is such a MAC, if the control plane has another one or none; addresses that it does not know at all
+        have a row of their own, with the state static."""
         ports = self._control.fdb.ports
-        return [
+        made = {key: mac for key, mac in self._data.by_hand.items() if key[1].version == family}
+        rows = []
+        for row in self._control.neighbours(now, family):
+            mac = made.pop((row["vlan"], ip_address(row["ip"])), None)
+            rows.append({**row, "data_plane": mac} if mac else row)
+        return rows + [
             {"vlan": vlan, "ip": str(ip), "mac": mac, "port": ports.get((vlan, mac)), "state": "static", "age": None}
-            for (vlan, ip), mac in self._data.by_hand.items()
-            if ip.version == family
+            for (vlan, ip), mac in made.items()
         ]
 
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:

@@ -75,7 +75,42 @@ def test_links_routes_and_members_that_a_command_changes_are_told(lab, log):
         "br9 is gone",
         "route to 192.0.2.0/24 by 10.0.10.1",
         "no route to 192.0.2.0/24 by 10.0.10.1",
+        "no route to default by 10.0.10.1",  # it went with the link; the kernel is asked after its messages
     ]
+
+
+def test_a_route_that_goes_with_an_address_or_a_link_is_told(lab, log):
+    a = lab.host("a")
+    own, gateway = a["eth1"].address(), "10.0.10.1"
+    a.run("ip", "route", "add", "192.0.2.0/24", "via", gateway)
+    a.run("ip", "address", "del", str(own), "dev", "eth1")
+    lab.scheduler.catch_up()
+    words = f"ip address add {own} dev eth1; ip route add 198.51.100.0/24 via {gateway}; ip link set eth1 down"
+    a.run("sh", "-c", words)
+    lab.scheduler.catch_up()
+    routes = [text for node, kind, text in told(log) if (node, kind) == ("a", "route")]
+    default = f"no route to default by {gateway}"
+    assert [text for text in routes if text != default] == [
+        f"route to 192.0.2.0/24 by {gateway}",
+        f"no route to 192.0.2.0/24 by {gateway}",
+        f"route to 198.51.100.0/24 by {gateway}",
+        f"no route to 198.51.100.0/24 by {gateway}",
+    ]
+    assert routes.count(default) == 1
+
+
+def test_a_carrier_that_is_lost_is_told(lab, log):
+    a, b = lab.host("a"), lab.host("b")
+    a.run("ip", "link", "set", "eth1", "down")
+    lab.scheduler.sleep(2)
+    a.run("ip", "link", "set", "eth1", "up")
+    lab.scheduler.sleep(2)
+    assert [text for node, kind, text in told(log) if (node, kind) == ("leaf", "link")] == [
+        "e1 has no carrier",
+        "e1 has a carrier",
+    ]
+    assert [text for node, kind, text in told(log) if (node, kind) == ("a", "link")] == ["eth1 down", "eth1 up"]
+    assert not [node for node, kind, _ in told(log) if kind == "link" and node == b.name]
 
 
 def test_a_change_while_something_is_waited_for_has_its_own_time(lab, log):

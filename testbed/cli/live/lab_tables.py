@@ -76,8 +76,12 @@ def entries(rows: Sequence[TableRow]) -> Table:
     shown = table("table", "vlan", "address", "mac", "port", "state", "age")
     for row in rows:
         age = "" if row["age_s"] is None else duration(row["age_s"])
-        shown.add_row(row["table"], str(row["vlan"]), row["ip"], row["mac"], row["port"], row["state"], age)
+        shown.add_row(row["table"], str(row["vlan"]), row["ip"], row["mac"], row["port"], state_of(row), age)
     return shown
+
+
+def state_of(row: TableRow) -> str:
+    return f"{row['state']}, kernel has {row['data_plane']}" if row["data_plane"] else row["state"]
 
 
 def changes(before: Sequence[TableRow], after: Sequence[TableRow]) -> list[str]:
@@ -95,12 +99,12 @@ def changes(before: Sequence[TableRow], after: Sequence[TableRow]) -> list[str]:
         elif was and now is None:
             lines.append(f"- {row_text(was)}")
         elif was and now and row_text(was) != row_text(now):
-            lines.append(f"~ {row_text(now)} (was {was['mac']} {was['port']} {was['state']})")
+            lines.append(f"~ {row_text(now)} (was {was['mac']} {was['port']} {state_of(was)})")
     return lines
 
 
 def row_text(row: TableRow) -> str:
-    words = [row["table"], f"vlan {row['vlan']}", row["ip"], row["mac"], row["port"], row["state"]]
+    words = [row["table"], f"vlan {row['vlan']}", row["ip"], row["mac"], row["port"], state_of(row)]
     return " ".join(filter(None, words))
 
 

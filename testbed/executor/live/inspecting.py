@@ -156,6 +156,7 @@ def table_rows(switch: Switch) -> list[TableRow]:
             "port": row.get("port") or "",
             "state": row.get("state", "learned"),
             "age_s": row.get("age"),
+            "data_plane": row.get("data_plane") or "",
         }
         for table in TABLES
         for row in found[table]

@@ -190,6 +190,11 @@ class Case:
         return self.seen.growth(self.job.began + (self.job.counted_ns or 0), self.job.ended)
 
     @functools.cached_property
+    def counted_at(self) -> int:
+        """The time of the reading behind `growth`: what it tells was so at that time, perhaps not before."""
+        return self.seen.read_at(self.job.ended)
+
+    @functools.cached_property
     def busy(self) -> Mapping[tuple[str, str], float]:
         """Seconds for which each end of a link sent while the job ran: its bytes by its rate, where that is known."""
         rates = self.seen.latest("queue_rate_bps", self.job.ended)

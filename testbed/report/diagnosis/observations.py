@@ -138,6 +138,10 @@ class Observations:
     def _read(self) -> list[tuple[Event, Data | None]]:
         return [(event, events.read(event)) for event in self.events]
 
+    def read_at(self, until: int) -> int:
+        """Return the time of the reading that `growth` ends with: the first at a time or after it, else the last."""
+        return next((t for t, _ in self.counted if t >= until), self.counted[-1][0] if self.counted else until)
+
     def growth(self, since: int, until: int) -> dict[tuple[str, str, str], int]:
         """Return by node, place and name how much counters grew from the last reading before one time to the first
         after the other."""

@@ -109,3 +109,13 @@ def test_a_neighbour_that_a_command_set_is_in_the_table_until_it_goes(lab, known
     ip(known, "neigh", "del", "10.0.20.77", "dev", "vlan20")
     assert resolved(lab) == [A, B, C]
     assert known.neighbour("10.0.20.77") is None
+
+
+def test_a_neighbour_that_a_command_changed_is_shown_beside_the_control_planes(lab, known):
+    of_b = known.neighbour(B)
+    ip(known, "neigh", "replace", B, "lladdr", MAC, "dev", "vlan20", "nud", "permanent")
+    (row,) = [row for row in known.tables()["arp"] if row["ip"] == B]
+    assert (row["mac"], row["state"], row["data_plane"]) == (of_b, "resolved", MAC)
+    assert known.neighbour(B) == of_b
+    ip(known, "neigh", "replace", B, "lladdr", of_b, "dev", "vlan20", "nud", "permanent")
+    assert not any("data_plane" in row for row in known.tables()["arp"])

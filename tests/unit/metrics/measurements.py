@@ -41,7 +41,8 @@ def node(name: str, kind: str, *interfaces: Any, **more: str) -> Any:
 
 def entry(table: str, mac: str, port: str, ip: str = "") -> Any:
     age = None if table == "fdb" else 1.0
-    return {"table": table, "vlan": 10, "ip": ip, "mac": mac, "port": port, "state": "resolved", "age_s": age}
+    row = {"table": table, "vlan": 10, "ip": ip, "mac": mac, "port": port, "state": "resolved"}
+    return {**row, "age_s": age, "data_plane": ""}
 
 
 LAB: Measured = {

@@ -2,7 +2,7 @@
 
 import re
 
-from measurements import H1, LEAF, POD, lab, samples, value
+from measurements import H1, LEAF, POD, entry, lab, samples, value
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -57,13 +57,11 @@ def test_queues_and_pauses_have_their_priority() -> None:
 
 def test_tables_are_entries_and_their_number() -> None:
     measured = lab()
-    measured["tables"][LEAF].append(
-        {"table": "arp", "vlan": 10, "ip": "10.0.0.9", "mac": "", "port": "", "state": "asking", "age_s": None}
-    )
+    measured["tables"][LEAF].append({**entry("arp", "", "", "10.0.0.9"), "state": "asking", "age_s": None})
     assert value(measured, "testbed_table_entries", node="leaf", table="arp") == 3
     assert value(measured, "testbed_table_entries", node="leaf", table="nd") == 0
-    entry = {"node": "leaf", "table": "arp", "vlan": "10", "ip": "10.0.0.3", "mac": "02:13", "port": "e2"}
-    assert value(measured, "testbed_neighbour_info", **entry) == 1
+    labels = {"node": "leaf", "table": "arp", "vlan": "10", "ip": "10.0.0.3", "mac": "02:13", "port": "e2"}
+    assert value(measured, "testbed_neighbour_info", **labels) == 1
     assert value(measured, "testbed_fdb_info", mac="02:13", port="e2") == 1
     assert value(measured, "testbed_address_info", ip="10.0.0.3", mac="02:13", node="h2", pod="pod-a") == 1
     unresolved = [labels for name, labels in samples(measured) if name == "testbed_neighbour_info" and "9" in labels]

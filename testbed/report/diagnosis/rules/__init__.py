@@ -55,7 +55,7 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         yield one.began, f"{one} took {one.lasted / 1e9:.1f} s"
     if target := target_of_all(case):
         whose = case.ranks(ranks_at(case, *target.end))
-        yield case.job.ended, f"all send to {whose} over its link {link_name(case, *target.end)}: {target.text}"
+        yield case.counted_at, f"all send to {whose} over its link {link_name(case, *target.end)}: {target.text}"
     for t, text in retries(case):
         yield t, f"packets were sent again: {text}"
 
@@ -63,7 +63,7 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
 def unknown(case: Case) -> Finding:
     """Return the nearest facts when no rule fits."""
     counted = [
-        (case.job.ended, f"{node}: {place}: {name} {count}")
+        (case.counted_at, f"{node}: {place}: {name} {count}")
         for (node, place, name), count in sorted(case.growth.items())
         if find(name).meaning == "error"
     ]

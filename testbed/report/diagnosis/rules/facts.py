@@ -82,7 +82,7 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
     for (node, place, name), count in sorted(case.growth.items()):
         if (node, place) in case.seen.devices and find(name).role in ("retry", "gap") and case.ranks_on(node):
             found.setdefault(place, []).append(f"{name} {count}")
-    yield from ((case.job.ended, f"{place}: {', '.join(counts)}") for place, counts in found.items())
+    yield from ((case.counted_at, f"{place}: {', '.join(counts)}") for place, counts in found.items())
 
 
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
@@ -102,4 +102,4 @@ def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
 
 
 def losses(case: Case) -> Iterator[tuple[int, str]]:
-    return ((case.job.ended, text) for _, count, text in lost_packets(case) if count >= LOST)
+    return ((case.counted_at, text) for _, count, text in lost_packets(case) if count >= LOST)

@@ -36,7 +36,7 @@ def lossy_link(case: Case) -> Finding | None:
             continue
         lost[name] += count
         ends[name] = node, interface
-        facts.setdefault(name, []).append((case.job.ended, text))
+        facts.setdefault(name, []).append((case.counted_at, text))
     if not lost or not any(True for _ in retries(case)):
         return None
     [(name, count)] = lost.most_common(1)
@@ -106,7 +106,7 @@ def small_packets_only(case: Case) -> Finding | None:
     facts = evidence(
         (stuck.began, f"collectives of {max(done)} bytes are done, none of {stuck.calls[0].bytes}"),
         hits(case),
-        (case.job.ended, f"{small[0]}:{small[1]} receives {sizes[small]:.0f} bytes a packet, the others {others:.0f}"),
+        (case.counted_at, f"{small[0]}:{small[1]} receives {sizes[small]:.0f} bytes a packet, the others {others:.0f}"),
         retries(case),
     )
     return Finding("mtu-mismatch", stuck.began, text, ranks, name, evidence=facts)

@@ -99,7 +99,9 @@ def _to_one_rank(case: Case) -> Finding | None:
     target = target_of_all(case)
     if target is None or not any(True for _ in retries(case)):
         return None
-    dropped = [(case.job.ended, text) for end, count, text in lost_packets(case) if end == target.end and count >= LOST]
+    dropped = [
+        (case.counted_at, text) for end, count, text in lost_packets(case) if end == target.end and count >= LOST
+    ]
     if not dropped:
         return None
     ranks, name = ranks_at(case, *target.end), link_name(case, *target.end)
