@@ -53,7 +53,7 @@ class IpReuse(Scenario[Settings]):
         Variant("garp", "healthy", "a gratuitous ARP is sent for pod B once it is up", {"announce": True}),
         Variant("garp-ignored", "fault", "the switch ignores it", {"announce": True, "profile": "ignore-garp-strict"}),
         Variant("gateway-arp", "healthy", "the switch learns from pod B's ARP request", {"gateway_by_arp": True}),
-        Variant("aging", "healthy", "the client tries until the entry has aged out (1500 s)", {"retry_for": 3600}),
+        Variant("aging", "healthy", "the client tries until the entry has aged out", {"retry_for": 3600}),
         Variant("aging-4h", "healthy", "the same with Arista's 4 hours", {"retry_for": 18000, "profile": "arista-eos"}),
         Variant("cool-down", "healthy", "the address rests until the entry has aged out", {"reuse_after": 1600}),
         Variant("readiness-gate", "healthy", "pod B waits until the switch's entry is right", {"readiness_gate": True}),

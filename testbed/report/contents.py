@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import COLLECTIVE, OBSERVED, TYPED
+from testbed.protocol.events import COLLECTIVE, OBSERVED, PROFILE, TYPED
 from testbed.report import counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
@@ -104,7 +104,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "wall_s": part.wall_s,
         "end": end,
         "drawing": drawings.number(plan) if plan else None,
-        "switches": list(switches(plan)) if plan else [],
+        "switches": list(switches(plan, events)) if plan else [],
         "marks": [asdict(mark) for mark in marks(lanes, events, {row["node"] for row in rows}, owners.hosts)],
         "lanes": [_lane(lane) for lane in lanes],
         "folds": folds(times, end),
@@ -133,20 +133,25 @@ def typed(events: Sequence[Event]) -> Iterator[tuple[int, str, int | None, str]]
             yield event["t"], data.command, data.status, data.back
 
 
-def switches(plan: PlanRows) -> Iterator[dict[str, Any]]:
-    """Yield the profiles that switches started with: names of switches that are alike, and rows of name, value and
-    quality."""
+def switches(plan: PlanRows, events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Yield the profiles of switches: names of switches that are alike, and rows of name, value and quality at the
+    start. `set` are the values that `testbed profile set` gave later: time, name and value."""
     alike: dict[str, list[str]] = {}
     rows = plan.get("switches", {})
+    later: dict[str, list[tuple[int, str, str]]] = {}
+    for event in events:
+        if event["kind"] == PROFILE.name:
+            found = [(event["t"], name, setting(value)) for name, value in event["data"].items()]
+            later.setdefault(event["node"], []).extend(found)
     for name, row in rows.items():
-        alike.setdefault(json.dumps(row, sort_keys=True), []).append(name)
+        alike.setdefault(json.dumps([row, later.get(name)], sort_keys=True), []).append(name)
     for names in alike.values():
         row = rows[names[0]]
         values = [
             (name, f"{setting(one['value'])} {one['unit']}".rstrip(), one["quality"])
             for name, one in row["values"].items()
         ]
-        yield {"names": names, "profile": row["profile"], "values": values}
+        yield {"names": names, "profile": row["profile"], "values": values, "set": later.get(names[0], [])}
 
 
 def setting(value: object) -> str:

@@ -127,7 +127,7 @@ function moments(part, reach) {
   );
 }
 
-/* The profiles that switches started with, and where each value is from: what a verdict may rest on. */
+/* The profiles that switches started with, what was set later, and where each value is from: what a verdict may rest on. */
 function profiles(part) {
   return part.switches.map(one => {
     const counts = new Map();
@@ -151,6 +151,9 @@ function profiles(part) {
           {},
           one.values.map(([name, value, quality]) =>
             h("tr", {}, h("td", { class: "mono" }, name), h("td", {}, value), h("td", { class: "quiet" }, quality)),
+          ),
+          one.set.map(([t, name, value]) =>
+            h("tr", {}, h("td", { class: "mono" }, name), h("td", {}, value), h("td", { class: "quiet" }, `set at ${moment(t)}`)),
           ),
         ),
       ),

@@ -71,7 +71,13 @@ def test_sizes_of_queues_are_shown_where_there_are_lossless_classes(text: str) -
 
 
 def test_the_page_names_switches_that_are_alike_once() -> None:
-    one, other = switches(rows())
+    one, other = switches(rows(), [])
     assert (one["names"], one["profile"]) == (["leaf1"], "cisco-nxos")
     assert (other["names"], other["profile"]) == (["leaf2", "leaf3"], "linux-default")
     assert ("mac_age", "60 s", "set here") in one["values"]
+
+
+def test_values_that_were_set_later_are_on_the_page_with_their_time() -> None:
+    event = {"t": 5, "kind": "profile", "node": "leaf2", "text": "", "data": {"arp_age": 60, "arp_aging": "timer"}}
+    found = {tuple(one["names"]): one["set"] for one in switches(rows(), [event])}
+    assert found == {("leaf1",): [], ("leaf2",): [(5, "arp_age", "60"), (5, "arp_aging", "timer")], ("leaf3",): []}
