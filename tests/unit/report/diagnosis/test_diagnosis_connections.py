@@ -60,5 +60,5 @@ def test_one_to_an_address_that_nobody_has_is_a_job_too(run: Builder) -> None:
 def test_a_counter_is_cited_at_the_time_of_its_reading(run: Builder) -> None:
     write(run, 1.5, status="RETRY_EXC_ERR")
     one = run.counters(4, leaf2={"e3": {"queue_dropped": 40}}, n0={"n0-eth1": {"completer_retry_err": 3}}).diagnosis()
-    when = {text: t for t, text in one.findings[0].evidence}
+    when = {text: t for t, text in one.finding.evidence}
     assert {t for text, t in when.items() if "queue_dropped" in text or "retry_err" in text} == {4 * S}
