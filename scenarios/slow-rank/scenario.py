@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import mean
 from typing import Literal
@@ -52,6 +52,10 @@ class SlowRank(Scenario[Settings]):
 
     def run(self, run: Run, p: Settings) -> None:
         hosts = [run.lab.host(f"n{number}") for number in range(RANKS)]
+        with run.step("the nodes know each other's MACs"):  # ibv_create_ah waits 1 s: a lost ARP reply ends it
+            for one, other in permutations(hosts, 2):
+                run.expect(f"{one} reaches {other}", one.ping(other["eth1"].address().ip, within=1), True)
+
         with run.step("the job trains"):
             for end in ENDS:
                 if p.link == "slow":
