@@ -49,7 +49,7 @@ def summary(job):
 def check_times(jobs, run: Path) -> None:
     """The times are those of the events, and a collective that took long is a remark with the link that made it so."""
     down = jobs["link-down"]
-    (port,) = [event for event in events(run / "link-down") if event["kind"] == "link"]
+    (port,) = [event for event in events(run / "link-down") if event["kind"] == "link" and "state" in event["data"]]
     assert down["since"] == port["t"]
     assert down["stopped"]["operation"] == "Allreduce"
     assert abs(down["stopped"]["since"] - port["t"]) < 2e9

@@ -181,10 +181,10 @@ def resolves(asker: str, ip: IPv4Address | IPv6Address, within: float = 0.05) ->
 
 
 def flaps(lab: Lab) -> list[bool]:
-    """Whether a frame gets through at once, 1.5 s later, and another 1.5 s later."""
+    """Whether a frame gets through at once, 1.5 s later, and another 2 s later."""
     found = [passes(lab, "b", "c")]
-    for _ in range(2):
-        lab.scheduler.sleep(1.45)
+    for pause in 1.45, 1.95:
+        lab.scheduler.sleep(pause)
         found.append(passes(lab, "b", "c"))
     return found
 
