@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from testbed.cli.output import log
 from testbed.cli.progress import ensure_image
 from testbed.cli.scenario_options import out_option
 from testbed.errors import UnsupportedError
@@ -81,6 +82,7 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 async def described(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Sequence[str] = ()) -> list[ScenarioInfo]:
     """Describe scenarios as `scenarios.describe` does, on a machine for code of others than testbed's."""
     if not all(source.is_shipped for source, _ in asked):
+        questions.LOG.set(log)
         await asyncio.to_thread(prepare_for_code)
     return await scenarios.describe(asked, named)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from testbed.cli import options
 from testbed.cli.live.live_options import connect, lab_option, then
-from testbed.cli.output import give, json_option, show_notes
+from testbed.cli.output import give, json_option, log, show_notes
 from testbed.cli.progress import output_console
 from testbed.cli.scenario_list import columns
 from testbed.cli.words import plain
@@ -140,6 +140,7 @@ def from_mininet(file: str, output: Path | None) -> None:
 def _plan_of_mininet(file: str) -> ConvertedPlan:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     options.prepare_for_code()
+    questions.LOG.set(log)
     return questions.plan_of_mininet(Path(path), name)
 
 

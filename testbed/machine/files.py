@@ -1,6 +1,7 @@
 """The user's files, read to be sent to a machine. An unreadable file is an input error."""
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -27,11 +28,12 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path, hint: str = "") -> Iterator[None]:
-    """Turn a system error about a path that the user named into an InputError, but for a full disk."""
+    """Turn a system error about a path that the user named into an InputError, but for a disk that is full or
+    read-only."""
     try:
         yield
     except OSError as error:
-        if error.errno in DISK_FULL:
+        if error.errno in (*DISK_FULL, errno.EROFS):
             raise
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), hint=hint) from None
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from testbed.errors import InputError, MachineError, UnsupportedError
 from testbed.machine import cache, child_processes, files, image, snapshot
 from testbed.machine.jobs import Job, Place, UnansweredError, below
+from testbed.machine.layers import Log
 from testbed.machine.local import LocalMachine
 from testbed.machine.qemu import Flavour
 from testbed.machine.vm import VirtualMachine
@@ -25,6 +26,8 @@ LIMIT_S, BUSY_S = 60.0, 20.0
 """Bounds of a file's code, in seconds of the machine that it runs on."""
 ON_THIS_KERNEL: ContextVar[bool] = ContextVar("on_this_kernel", default=False)
 """True if the user has chosen --machine local: code of scenarios has this machine and the user's rights then."""
+LOG: ContextVar[Log] = ContextVar("log", default=lambda _: None)  # a function
+"""What gets the lines on slow steps of the machine in which code is run."""
 R = TypeVar("R")
 
 
@@ -55,7 +58,7 @@ def machine_for_code() -> VirtualMachine:
     if found is None:
         hint = "`testbed image build` makes it. With --machine local, where a command has it, code runs on this kernel."
         raise UnsupportedError("this needs to run code of a file, in a micro-VM, and there is no image", hint=hint)
-    return VirtualMachine(found, Flavour("virtual"), lambda _: None)
+    return VirtualMachine(found, Flavour("virtual"), LOG.get())
 
 
 def ask(
