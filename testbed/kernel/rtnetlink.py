@@ -215,17 +215,16 @@ class Rtnetlink(Links):
                         sorted(index for index, _ in next_hops(values)),
                     )
 
-    def dump_routes(self) -> list[bytes]:
-        """Return all routes of IPv4, for `route_by_hand`."""
-        body = RTMSG.pack(FAMILIES[4], *bytes(7), 0)
+    def dump_routes(self, family: Family) -> list[bytes]:
+        """Return all routes, for `route_by_hand`."""
+        body = RTMSG.pack(FAMILIES[family], *bytes(7), 0)
         return [found for _, found in self.request(RTM_GETROUTE, body, netlink.DUMP)]
 
-    def routes_by_hand(self) -> Iterator[Route]:
-        """Yield the main table's routes that neither a routing daemon nor the kernel made."""
-        for family in FAMILIES.values():
-            for _, body in self.request(RTM_GETROUTE, RTMSG.pack(family, *bytes(7), 0), netlink.DUMP):
-                if route := route_by_hand(body):
-                    yield route
+    def routes_by_hand(self, *families: Family) -> list[Route]:
+        """Return the main table's routes that neither a routing daemon nor the kernel made, by default of both
+        families."""
+        bodies = [body for family in families or FAMILIES for body in self.dump_routes(family)]
+        return [route for body in bodies if (route := route_by_hand(body))]
 
     def add_dscp_rule(self, family: int, dscp: int, table: int) -> None:
         """Make packets with a DSCP use a table first; its number is the rule's priority too."""

@@ -48,7 +48,7 @@ class Seen:
     """
 
     def __init__(self, kernel: Rtnetlink) -> None:
-        self._links, self._addresses, self._routes = kernel.dump_links(), kernel.dump_addresses(), kernel.dump_routes()
+        self._links, self._addresses, self._routes = kernel.dump_links(), kernel.dump_addresses(), kernel.dump_routes(4)
         self.gone: dict[int, LinkState] = {}
         """Interfaces that were here, as they were at last."""
 
@@ -67,7 +67,7 @@ class Seen:
     @cached_property
     def routes(self) -> list[Route]:
         """Routes of IPv4 that were set by hand."""
-        return _routes(self._routes)
+        return [route for body in self._routes if (route := rt.route_by_hand(body))]
 
     def add(self, index: int, address: IPInterface) -> bool:
         """Add an address; return whether it is new."""
@@ -87,10 +87,6 @@ class Seen:
 def _of_link(address: IPInterface) -> bool:
     """Return whether it is the address that an interface has by itself. IPv4's link-local ones are set by somebody."""
     return address.version == 6 and address.is_link_local
-
-
-def _routes(bodies: list[bytes]) -> list[Route]:
-    return [route for body in bodies if (route := rt.route_by_hand(body))]
 
 
 class KernelView:
@@ -151,8 +147,9 @@ class KernelView:
             if watched := self._watched.get(number):
                 self._take_in(*watched, kind, body)
                 changed.add(number)
-        for number in sorted(changed):
-            self._follow_routes(*self._watched[number])
+        for node, seen in [self._watched[number] for number in sorted(changed)]:
+            if seen.routes:  # else none can have gone
+                self._follow_routes(node, seen)
         if self._kernels.lost():
             for watched in self._watched.values():
                 self._read_again(*watched)
@@ -172,13 +169,13 @@ class KernelView:
         now = Seen(node.kernel)
         for index in sorted(seen.links.keys() | now.links.keys()):
             self._link(node, seen, index, now.links.get(index))
-        self._follow_routes(node, seen)
         for index in sorted(seen.addresses.keys() | now.addresses.keys()):
             there = now.addresses.get(index, [])
             for address in [one for one in seen.addresses.get(index, []) if one not in there]:
                 self._address(node, seen, index, address, has=False)
             for address in there:
                 self._address(node, seen, index, address, has=True)
+        self._follow_routes(node, seen)
 
     def _address(self, node: Watched, seen: Seen, index: int, address: IPInterface, *, has: bool) -> None:
         if (seen.add if has else seen.remove)(index, address) and index in seen.links:
@@ -220,23 +217,19 @@ class KernelView:
     def _route(self, node: Watched, seen: Seen, body: bytes, *, has: bool) -> None:
         """Emit a route that was set by hand. Those that follow from addresses, or are FRR's, are not."""
         if route := rt.route_by_hand(body):
-            others = [one for one in seen.routes if (one.to, one.options) != (route.to, route.options)]
-            seen.routes = [*others, route] if has else others
+            if route.to.version == 4:
+                seen.routes = [one for one in seen.routes if one != route] + has * [route]
             self._emit_route(node, seen, route, has=has)
 
     def _follow_routes(self, node: Watched, seen: Seen) -> None:
-        """Emit the routes of IPv4 that have gone with an address or a link: the kernel sends no message of them
-        (fib_sync_down_addr in net/ipv4/fib_semantics.c)."""
-        before = [route for route in seen.routes if route.to.version == 4]
-        if not before:
-            return
-        seen.routes = now = _routes(node.kernel.dump_routes())
-        for route in [one for one in before if one not in now]:
-            left = [one for one in now if one not in before and one.to == route.to]
-            for one in left:  # by fewer next hops
-                self._emit_route(node, seen, one, has=True)
-            if not left:
-                self._emit_route(node, seen, route, has=False)
+        """Emit what the kernel did to routes of IPv4 without a message: those that have gone with an address or a link,
+        and those that have fewer next hops (fib_sync_down_addr and fib_sync_down_dev in net/ipv4/fib_semantics.c)."""
+        before, seen.routes = seen.routes, node.kernel.routes_by_hand(4)
+        for route in [one for one in seen.routes if one not in before]:
+            self._emit_route(node, seen, route, has=True)
+        there = [(one.to, one.options) for one in seen.routes]
+        for route in [one for one in before if (one.to, one.options) not in there]:
+            self._emit_route(node, seen, route, has=False)
 
     def _emit_route(self, node: Watched, seen: Seen, route: Route, *, has: bool) -> None:
         names = {index: link.name for index, link in seen.links.items()}

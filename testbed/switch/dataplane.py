@@ -377,9 +377,9 @@ class DataPlane:
                 self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 
     def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
+        self._set.pop((vlan, ip), None)
         if (index := self._index(vlan)) is None:
             return
-        self._set.pop((vlan, ip), None)
         with contextlib.suppress(OSError):  # it has gone with the SVI
             self._netlink.delete_neighbour(index, ip)
             if self._announced(ip):

@@ -99,6 +99,35 @@ def test_a_route_that_goes_with_an_address_or_a_link_is_told(lab, log):
     assert routes.count(default) == 1
 
 
+def test_a_route_that_loses_one_of_its_next_hops_is_told(lab, log):
+    a = lab.host("a")
+    for words in (
+        "link add d0 type dummy",
+        "address add 10.8.0.1/24 dev d0",
+        "link set d0 up",
+        "route add 203.0.113.0/24 nexthop via 10.0.10.1 nexthop via 10.8.0.2",
+        "link set d0 down",
+    ):
+        a.run("ip", *words.split())
+        lab.scheduler.catch_up()
+    assert [text for node, kind, text in told(log) if (node, kind) == ("a", "route")] == [
+        "route to 203.0.113.0/24 by 10.0.10.1, 10.8.0.2",
+        "route to 203.0.113.0/24 by 10.0.10.1",
+    ]
+
+
+def test_a_route_that_replaces_another_one_is_told_once(lab, log):
+    a = lab.host("a")
+    for gateway in "10.0.10.1", "10.0.10.3":
+        a.run("ip", "route", "replace", "203.0.113.0/24", "via", gateway)
+        lab.scheduler.catch_up()
+    a.run("ip", "route", "append", "203.0.113.0/24", "via", "10.0.10.1")
+    lab.scheduler.catch_up()
+    assert [text for node, kind, text in told(log) if (node, kind) == ("a", "route")] == [
+        f"route to 203.0.113.0/24 by 10.0.10.{number}" for number in (1, 3, 1)
+    ]
+
+
 def test_a_carrier_that_is_lost_is_told(lab, log):
     a, b = lab.host("a"), lab.host("b")
     a.run("ip", "link", "set", "eth1", "down")
@@ -127,7 +156,9 @@ def test_after_notifications_were_lost_the_view_is_read_again(lab, log):
     notifications.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4096)
     notifications.close()
     there = [f"192.0.2.{number}/32" for number in range(1, 101)]
-    a.run("ip", "-batch", "-", text="".join(f"address add {address} dev eth1\n" for address in there))
+    lines = [*(f"address add {address} dev eth1" for address in there), "route add 203.0.113.0/24 via 10.0.10.1"]
+    a.run("ip", "-batch", "-", text="\n".join(lines) + "\n")
     assert [str(one) for one in a["eth1"].all_addresses][1:] == there
     told = [event["data"]["ip"] for event in log.events if event["kind"] == "address"]
     assert sorted(told) == sorted(address.partition("/")[0] for address in there)
+    assert "route to 203.0.113.0/24 by 10.0.10.1" in [event["text"] for event in log.events if event["kind"] == "route"]

@@ -35,7 +35,7 @@ def state(node: Node[Any]) -> State:
         [link.name for index, link in now.links.items() if index not in ends],
         {link.name: [*now.addresses.get(index, [])] for index, link in now.links.items() if index not in ends},
         {name: [*now.addresses.get(index, [])] for index, name in ends.items()},
-        list(node.kernel.routes_by_hand()),
+        node.kernel.routes_by_hand(),
         names,
     )
 
