@@ -166,7 +166,7 @@ def saved(files: Evidence, run: Run, file: Path, reserve: Path) -> Iterator[None
         run.failures = [explain(error, file), *run.failures, *files.save("the run was cut short")]
         raise
     run.failures += files.save("the end")
-    run.warnings += run.lab.scheduler.programs.unseen()
+    run.warnings += run.lab.scheduler.programs.failed()
 
 
 def reserved(out: Path) -> Path:

@@ -156,6 +156,11 @@ class Links(Netlink):
         self._add("bond", header(0) + _fields(name), *data)
         return self.index(name)
 
+    def add_dummy(self, name: str, mac: str) -> int:
+        """Create a dummy device, set up, and return its index."""
+        self._add("dummy", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac))
+        return self.index(name)
+
     def add_ifb(self, name: str) -> None:
         """Create an intermediate functional block device and set it up."""
         self._add("ifb", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))

@@ -8,6 +8,7 @@ from typing import Any, Self
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
 from testbed.kernel.links import End
+from testbed.lab import beginning
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
@@ -182,12 +183,9 @@ class Lab:
             node.complete()
         self._control_planes.complete()
         for node in nodes:
-            node.begin()
-        for node in nodes:
             self._view.watch(node)
         self.scheduler.sources.append(self._view)
-        for node in nodes:
-            node.execute(node.plan.exec if node.plan else ())
+        beginning.begin(nodes, self.scheduler)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 COMMAND_S = 30.0
+NOT_RUN = 127
+"""The status of a command that cannot be started, as in a shell."""
+MOST_OUTPUT = 500
+"""Characters of a failed command's output in its report."""
 SYSCTL_REASONS = {
     errno.ENOENT: "a node has no such sysctl",
     errno.EACCES: "it belongs to the machine, not to a node",
@@ -166,16 +170,22 @@ class Namespace:
         return process
 
     def execute(self, commands: Sequence[Sequence[str]]) -> None:
-        """Run the commands of the file. Daemons that they start end with the lab."""
+        """Run the commands of the file. One that fails is reported, as in containerlab, and the lab goes on. Daemons
+        that they start end with the lab."""
         if commands:
             self.defer(lambda: processes.end_all(self.namespace))
         for command in commands:
-            process = self.launch(*command)
-            status = process.wait(COMMAND_S)
-            text = shlex.join(command)
-            self.context.emit(events.EXEC(command=text, status=status), self.name, f"ran {text}")
-            if status:
-                raise TestbedError(f"{self.name}: exec {text}: status {status}: {process.output.strip()}")
+            text, why = shlex.join(command), ""
+            try:
+                process = self.launch(*command)
+                if status := process.wait(COMMAND_S):
+                    why = ": ".join(filter(None, (f"status {status}", process.output.strip()[-MOST_OUTPUT:])))
+            except TestbedError as error:  # it cannot be started, or goes on
+                status, why = NOT_RUN, error.message.removeprefix(f"{self.name}: ")
+            event = events.EXEC(command=text, status=status)
+            self.context.emit(event, self.name, f"exec {text} failed: {why}" if why else f"ran {text}")
+            if why:
+                self.context.scheduler.programs.warnings.append(f"{self.name}: exec {text} failed: {why}")
 
     def defer(self, undo: Callable[[], object]) -> None:
         """Register `undo` to be called when the node is taken down, before its devices go; the last one first."""

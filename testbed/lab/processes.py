@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,12 @@ def end_all(namespace: str) -> None:
                 readable([handle], STOP_S)
         if not found:
             return
+
+
+def running(namespaces: Collection[str]) -> set[int]:
+    """Return the programs in network namespaces."""
+    wanted = {netns.path(namespace).stat().st_ino for namespace in namespaces}
+    return {number for number in _numbers() if _namespace_of(number) in wanted}
 
 
 def _numbers() -> list[int]:

@@ -17,6 +17,8 @@ class Programs:
         self._running: dict[int, tuple[Process, Emit | None]] = {}
         """By pidfd."""
         self._ended: list[Process] = []
+        self.warnings: list[str] = []
+        """Failures of commands of the file, in words."""
 
     def follow(self, program: Process, emit: Emit | None) -> None:
         """Follow a program until it ends; without `emit` its starter reports the end."""
@@ -30,10 +32,11 @@ class Programs:
         self._running.clear()
         self._ends.close()
 
-    def unseen(self) -> list[str]:
-        """Return in words the programs that ended by themselves and whose state and output nobody has asked for."""
+    def failed(self) -> list[str]:
+        """Return in words the failed commands of the file, and the programs that ended by themselves and whose state
+        and output nobody has asked for."""
         self.drain()
-        return [
+        return self.warnings + [
             f"{program.node}: {_how(program)}, and the scenario did not look: {program.log.name}"
             for program in self._ended
             if not program.seen

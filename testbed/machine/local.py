@@ -34,6 +34,9 @@ class LocalMachine:
             (bundle / JOB).write_text(json.dumps(job.envelope(str(bundle / FILES), self.clock)))
             for name, data in job.files.items():
                 path = bundle / FILES / name
+                if name.endswith("/"):
+                    path.mkdir(parents=True, exist_ok=True)
+                    continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
                 path.chmod(0o755 if name in job.executable else 0o644)

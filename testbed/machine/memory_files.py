@@ -71,8 +71,10 @@ class Bundle(Device):
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for name, data in sorted({**files, JOB: json.dumps(job, sort_keys=True).encode()}.items()):
                 info = tarfile.TarInfo(name)
+                if name.endswith("/"):  # a directory without files
+                    info.type = tarfile.DIRTYPE
                 info.size = len(data)
-                info.mode = 0o755 if name in executable else 0o644
+                info.mode = 0o755 if name in executable or info.isdir() else 0o644
                 tar.addfile(info, io.BytesIO(data))
         data = buffer.getvalue()
         if BLOCK + len(data) > self.size - WIRE_BYTES:

@@ -271,8 +271,9 @@ class PlanInfo(PlanRows):
     notes: list[Note]
     images: list[str]
     """Images of its nodes that are containers."""
-    binds: list[str]
-    """Paths beside the topology file that these mount."""
+    binds: dict[str, str]
+    """Files and directories that these mount, as the topology file names them, with their paths from its directory in a
+    lab."""
 
 
 class ConvertedPlan(PlanInfo):

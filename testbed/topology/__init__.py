@@ -16,6 +16,7 @@ from testbed.topology.models import EndpointDefinition as EndpointDefinition
 from testbed.topology.models import LinkDefinition as LinkDefinition
 from testbed.topology.models import NodeDefinition as NodeDefinition
 from testbed.topology.plan import DEFAULT_QUEUE as DEFAULT_QUEUE
+from testbed.topology.plan import STAGES as STAGES
 from testbed.topology.plan import CongestionControl as CongestionControl
 from testbed.topology.plan import Container as Container
 from testbed.topology.plan import Family as Family
@@ -30,6 +31,7 @@ from testbed.topology.plan import Plan as Plan
 from testbed.topology.plan import Quality as Quality
 from testbed.topology.plan import RdmaMode as RdmaMode
 from testbed.topology.plan import Route as Route
+from testbed.topology.plan import Stage as Stage
 from testbed.topology.plan import Svi as Svi
 from testbed.topology.topology import Topology as Topology
 from testbed.topology.topology import json_schema as json_schema

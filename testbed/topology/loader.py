@@ -11,8 +11,10 @@ from pydantic_core import ErrorDetails
 from testbed.documents import text
 from testbed.documents.problems import Problems, unknown_key, wrong_value
 from testbed.documents.text import Document, Mark, Path, describe, place, quoted
+from testbed.documents.variables import Variable
 from testbed.documents.yaml import YamlDocument, parse
 from testbed.errors import InputError, nearest
+from testbed.topology import containerlab
 from testbed.topology.kinds import KINDS
 from testbed.topology.models import Place, place_of
 
@@ -37,10 +39,13 @@ def note(document: Document, key: str, text: str, paths: list[Path]) -> Note:
 
 def take_out(value: dict[Any, Any], document: Document, file: type[BaseModel]) -> list[Note]:
     """Remove from a file's value the keys that are noted, except those that the models have too, and the entries of
-    `kinds` that are neither known nor misspelled. `file` is the model of the whole file."""
+    `kinds` that are neither known nor misspelled. Rename old keys. `file` is the model of the whole file."""
     found: dict[tuple[str, str], list[Path]] = {}
     for path, mapping in _mappings(value, ()):
         noted = there.noted if (there := place_of(path, file)) else {}
+        for old, new in containerlab.RENAMED.items():
+            if there and old in mapping and new not in mapping:
+                mapping[new] = mapping.pop(old)
         if path == ("topology", "kinds"):
             foreign = [kind for kind in mapping if kind not in KINDS and nearest(str(kind), KINDS) is None]
             noted = dict.fromkeys(foreign, "a lab has no nodes of this kind")
@@ -61,15 +66,22 @@ def _mappings(value: Any, path: Path) -> Iterator[tuple[Path, dict[Any, Any]]]:
 
 def _matters(key: str | int, value: Any) -> bool:
     """Return whether a noted key has a value that changes the lab."""
-    if key == "network-mode":
-        return not isinstance(value, str | None) or (value or "").startswith("container:")
-    if key == "stages":
-        stages = value.values() if isinstance(value, dict) else ()
-        return any(isinstance(stage, dict) and stage.get("exec") for stage in stages)
-    return False
+    return key == "network-mode" and value != "host"
 
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def notes_on(variables: list[Variable], source: str) -> list[Note]:
+    """Return a note for each variable whose default was read."""
+    text = "${{{0}}} is {1!r} here: the default in the file, since a lab does not depend on anybody's environment"
+    found: dict[tuple[str, str], list[Mark]] = {}
+    for variable in variables:
+        found.setdefault((variable.name, variable.default), []).append(variable.mark)
+    return [
+        Note(key[0], place(source, marks[0]), text.format(*key), tuple(dict.fromkeys(mark.line for mark in marks)))
+        for key, marks in found.items()
+    ]
 
 
 def read(file: FilePath) -> str:
@@ -98,6 +110,10 @@ def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[No
         problems.add((), f"a topology must be a mapping with 'name' and 'topology', not {describe(value)}")
         problems.stop()
     found = take_out(value, document, model)
+    if isinstance(value.get("mgmt"), list) and value["mgmt"]:
+        text = "'mgmt': a lab has one management network, the first of the list"
+        found.append(note(document, "mgmt", text, [("mgmt",)]))
+        value["mgmt"] = value["mgmt"][0]
     try:
         return model.model_validate(value), found
     except ValidationError as error:
@@ -136,7 +152,7 @@ def _name(path: Path, at_key: bool) -> str:
 
 
 def _unknown_key(key: object, around: Place) -> str:
-    allowed = sorted(around.model.model_fields)
+    allowed = sorted(field.alias or name for name, field in around.model.model_fields.items())
     if key in around.refused:
         refusal = f"containerlab's key {quoted(key)} is not supported in {around.name}: {around.refused[str(key)]}"
         return f"{refusal}; supported: {', '.join(allowed)}"

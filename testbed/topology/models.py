@@ -7,6 +7,8 @@ planner.
 """
 
 from collections.abc import Mapping
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
@@ -27,6 +29,13 @@ from testbed.errors import InputError, did_you_mean
 from testbed.topology import containerlab, values
 from testbed.topology.definition import Definition, RouteDefinition
 from testbed.topology.kinds import KINDS, KindName, every_key
+from testbed.topology.kinds.start_keys import (
+    HealthDefinition,
+    StageDefinition,
+    StageExecDefinition,
+    StagesDefinition,
+    WaitDefinition,
+)
 from testbed.topology.lossless_classes import ClassDefinition, Classes, QosDefinition
 from testbed.topology.plan import Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
@@ -69,6 +78,22 @@ def check_fault(value: Any) -> Any:
     return value
 
 
+def parse_subnet(version: int, value: Any) -> Any:
+    if value in (None, "", "auto"):
+        return None
+    wrong = f"expected a subnet such as {'172.20.20.0/24' if version == 4 else '2001:172:20:20::/64'}"
+    try:
+        subnet = ip_network(value) if isinstance(value, str) else None
+    except ValueError as error:
+        raise ValueError(f"{wrong}: {error}") from None
+    if subnet is None or subnet.version != version:
+        raise ValueError(f"{wrong}, not {describe(value)}")
+    return subnet
+
+
+_SUBNET = values.string_schema(f"({values.ADDRESS}/[0-9]{{1,3}}|auto)")
+Subnet4 = Annotated[IPv4Network | None, BeforeValidator(partial(parse_subnet, 4)), WithJsonSchema(_SUBNET)]
+Subnet6 = Annotated[IPv6Network | None, BeforeValidator(partial(parse_subnet, 6)), WithJsonSchema(_SUBNET)]
 Labels = Annotated[
     dict[str, Any],
     AfterValidator(check_labels),
@@ -187,6 +212,15 @@ class LinkDefinition(_End):
     """Annotations without effect."""
 
 
+class ManagementDefinition(Definition):
+    """The management network of containerlab's files: `eth0` of `linux` nodes."""
+
+    ipv4_subnet: Subnet4 = Field(None, alias="ipv4-subnet")
+    """Its IPv4 subnet. Default: 172.20.20.0/24."""
+    ipv6_subnet: Subnet6 = Field(None, alias="ipv6-subnet")
+    """Its IPv6 subnet. Default: 3fff:172:20:20::/64."""
+
+
 class Elements(Definition):
     """The elements of a lab. Keys of a node win over those of its group, those over the ones of its kind, and those
     over the defaults."""
@@ -196,7 +230,7 @@ class Elements(Definition):
         BeforeValidator(named),
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """The nodes by name: letters, digits, `-` and `_`, at most 63."""
+    """The nodes by name: letters, digits, `-`, `_` and single `.`, at most 63."""
     links: Annotated[list[LinkDefinition], empty(list)] = Field([])
     """The links. Their order is the order in which addresses are planned."""
     routing: Routing = "static"
@@ -235,10 +269,29 @@ class Place(NamedTuple):
     noted: containerlab.Reasons
 
 
+def _place_in_start(path: tuple[str | int, ...]) -> Place | None:
+    match path:
+        case (*_, "healthcheck"):
+            return Place("'healthcheck'", HealthDefinition, {}, {})
+        case (*_, "stages"):
+            return Place("'stages'", StagesDefinition, {}, {})
+        case (*_, "stages", name):
+            return Place(f"stage {quoted(name)}", StageDefinition, {}, {})
+        case (*_, "stages", _, "wait-for", _):
+            return Place("an entry of 'wait-for'", WaitDefinition, {}, {})
+        case (*_, "stages", _, "exec", _):
+            return Place("a command of a stage", StageExecDefinition, {}, {})
+    return None
+
+
 def place_of(path: tuple[str | int, ...], file: type[BaseModel]) -> Place | None:
-    """The place of the mapping at `path`, if one of ours is due there; `file` is the model of the whole file."""
+    """Return the place of the mapping at `path`, if one of ours is expected there; `file` is the model of the whole
+    file."""
+    if "stages" in path[3:] or "healthcheck" in path[3:] or path[2:3] in (("stages",), ("healthcheck",)):
+        return _place_in_start(path)
     place = None
-    node = (NodeDefinition, containerlab.NODE_KEYS, containerlab.NODE_NOTES)
+    nothing: containerlab.Reasons = {}
+    node = (NodeDefinition, nothing, containerlab.NODE_NOTES)
     match path:
         case ():
             place = Place("the file", file, {}, containerlab.TOP_NOTES)
@@ -252,6 +305,8 @@ def place_of(path: tuple[str | int, ...], file: type[BaseModel]) -> Place | None
             place = Place("a link", LinkDefinition, containerlab.LINK_KEYS, containerlab.LINK_NOTES)
         case ("topology", "links", _, "endpoints", _) | ("topology", "links", _, "endpoint"):
             place = Place("an endpoint", EndpointDefinition, {}, containerlab.ENDPOINT_NOTES)
+        case ("mgmt",) | ("mgmt", _):
+            place = Place("'mgmt'", ManagementDefinition, {}, containerlab.MANAGEMENT_NOTES)
         case (*_, "routes", _):
             place = Place("a route", RouteDefinition, {}, {})
         case (*_, "qos"):

@@ -164,13 +164,66 @@ class Bgp:
     router_id: IPv4Address
 
 
+ABSOLUTE = ".absolute"
+"""The directory beside a lab's topology file for files that the file names by absolute paths."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A file or directory that a container has at `target`; `source` is its path beside the topology file."""
+    """A file or directory that a container has at `target`."""
 
     source: str
+    """Its path as in the file: from the directory of the topology file, from the root or from a home directory."""
     target: str
     read_only: bool
+
+    @property
+    def beside(self) -> str:
+        """Return its path from the directory of the topology file in a lab."""
+        return f"{ABSOLUTE}/{self.source.lstrip('/')}" if self.source.startswith(("/", "~")) else self.source
+
+
+StageName = Literal["create", "create-links", "configure", "healthy", "exit"]
+STAGES: tuple[StageName, ...] = get_args(StageName)
+"""The stages of a node's start, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a node's start: the stages of other nodes that must be over before, and its commands."""
+
+    name: StageName
+    waits: tuple[tuple[str, StageName], ...] = ()
+    on_enter: tuple[tuple[str, ...], ...] = ()
+    on_exit: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a node that does not begin with all others."""
+
+    delay_s: float
+    stages: tuple[Stage, ...]
+    """All stages, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A container's own test: a command that ends with status 0 once it is healthy."""
+
+    test: tuple[str, ...]
+    interval_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dummy(_Addressed):
+    """An interface without a peer, of Linux' type `dummy`."""
+
+    name: str
+    mac: str
+    address: IPv4Interface | None = None
+    address6: IPv6Interface | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +234,9 @@ class Container:
     cmd: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
+    network: str = ""
+    """The node whose network it shares, in the place of its own."""
+    health: Health | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +269,10 @@ class Node:
     """Switches: true if BGP announces each neighbour as a host route."""
     container: Container | None = None
     """Hosts that are containers."""
+    dummies: tuple[Dummy, ...] = ()
+    """Hosts: interfaces without a peer."""
+    start: Start | None = None
+    """Hosts: the order of its start among others; None: all at once."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)
@@ -241,10 +301,12 @@ class Plan:
         return sorted({node.container.image for node in self.nodes.values() if node.container})
 
     @property
-    def binds(self) -> list[str]:
-        """Return the paths beside the topology file that its containers mount."""
+    def binds(self) -> dict[str, str]:
+        """Return the files and directories that its containers mount: their paths from the directory of the topology
+        file in a lab, by their names in the topology file."""
         containers = [node.container for node in self.nodes.values() if node.container]
-        return sorted({bind.source for container in containers for bind in container.binds})
+        found = {bind.source: bind.beside for container in containers for bind in container.binds}
+        return dict(sorted(found.items()))
 
 
 def by_family(addresses: Mapping[Family, Any], name: str = "address") -> dict[str, Any]:

@@ -5,12 +5,12 @@ from typing import Any
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
-from testbed.topology import subnets
+from testbed.topology import management, starts, subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.switch_kind import SwitchKeys
 from testbed.topology.lossless_classes import plan_lossless, plan_qos
-from testbed.topology.models import QUALITY_KEYS, Elements
+from testbed.topology.models import QUALITY_KEYS, Elements, ManagementDefinition
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
 from testbed.topology.resolved import Port, ResolvedNode
@@ -37,6 +37,7 @@ CheckValues = Callable[[str, Mapping[str, Any]], Mapping[str, str]]
 def make_plan(
     name: str,
     elements: Elements,
+    given: ManagementDefinition | None,
     problems: Problems,
     profiles: Collection[str] | None,
     check_fault: Check | None,
@@ -44,7 +45,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan. Raise InputError by `problems.stop`, after each stage that the next one relies on."""
     nodes = resolve_nodes(elements, problems)
-    links = resolve_links(elements, nodes, problems)
+    links = resolve_links(elements, management.links(elements, given, nodes, problems), nodes, problems)
+    starts.check(nodes, problems)
     check_hardware(nodes, links, problems)
     _check_profiles(nodes, profiles, check_values, problems)
     problems.stop()

@@ -8,6 +8,7 @@ In a file for containerlab the machine that runs the containers is a node too: t
 where a link ends there; so is the bridge of the management network, `mgmt-net`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,17 @@ from pydantic import BaseModel
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import containerlab
+from testbed.topology.addressing import interface_mac
 from testbed.topology.kinds import KINDS
+from testbed.topology.kinds.host_kind import HostKeys
+from testbed.topology.kinds.linux_kind import LinuxKeys
 from testbed.topology.models import Elements, LinkDefinition, NodeDefinition
-from testbed.topology.plan import FAMILIES, Family
+from testbed.topology.plan import FAMILIES, Dummy, Family, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
-CONTAINERLABS = {"kind", "group", "image", "labels", "exec", "env", "sysctls", "cmd", "entrypoint", "binds"}
+_TESTBEDS = HostKeys.model_fields.keys() - {"exec", "env", "sysctls"}
+CONTAINERLABS = {"kind", "group", "labels", *LinuxKeys.model_fields} - _TESTBEDS
 """The keys of a node that containerlab has too."""
 
 
@@ -114,12 +119,13 @@ def _group(definition: NodeDefinition | None) -> str:
 
 def _check_keys(kind: str, definition: NodeDefinition | None, path: Path, problems: Problems) -> None:
     """Report a key that the kind does not have, on a node or a kind; in the defaults it is for other kinds."""
-    allowed = KINDS[kind].key_names()
-    for key in NodeDefinition.model_fields:
-        if key in (*allowed, "kind", "labels", "group") or getattr(definition, key, None) is None:
+    allowed = KINDS[kind].keys.model_fields
+    for name_of_key, field in NodeDefinition.model_fields.items():
+        if name_of_key in (*allowed, "kind", "labels", "group") or getattr(definition, name_of_key, None) is None:
             continue
-        owner = next(name for name, one in KINDS.items() if key in one.key_names())
-        own = ", ".join((*allowed, "labels", "group"))
+        key = field.alias or name_of_key
+        owner = next(name for name, one in KINDS.items() if name_of_key in one.key_names())
+        own = ", ".join((*(one.alias or name for name, one in allowed.items()), "labels", "group"))
         problems.add((*path, key), f"{key!r} is a key of a {owner}, not of a {kind}; allowed: {own}", at_key=True)
 
 
@@ -129,20 +135,27 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, merged: dict
         value = getattr(layer, key)
         if value is None:
             continue
-        node.paths[key] = (*path, key)
+        place = node.paths[key] = (*path, kind.keys.model_fields[key].alias or key)
         if isinstance(value, dict):
-            node.paths |= {(key, entry): (*path, key, entry) for entry in value}
+            node.paths |= {(key, entry): (*place, entry) for entry in value}
             merged[key] = merged.get(key, {}) | value
         else:
             merged[key] = merged.get(key, []) + value if key in kind.added_up else value
 
 
-def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: Problems) -> list[ResolvedLink]:
-    """Return the links with two known ends; report the others. Add the nodes that special endpoints stand for."""
+def resolve_links(
+    elements: Elements, management: Sequence[LinkDefinition], nodes: dict[str, ResolvedNode], problems: Problems
+) -> list[ResolvedLink]:
+    """Return the links with two known ends, those of the management network first; report the others. Add the nodes
+    that special endpoints stand for, and dummy interfaces to theirs."""
     links = []
-    special = _special(elements, nodes)
-    for index, definition in enumerate(elements.links):
-        path = (*TOP, "links", index)
+    definitions: list[tuple[Path, LinkDefinition]] = [(("mgmt",), link) for link in management]
+    definitions += [((*TOP, "links", index), link) for index, link in enumerate(elements.links)]
+    special = _special(elements, definitions, nodes)
+    for path, definition in definitions:
+        if definition.type == containerlab.DUMMY:
+            _add_dummy(definition, path, nodes, problems)
+            continue
         ends = [_port(definition, end, path, nodes, special, problems) for end in range(2)]
         if ends[0] is None or ends[1] is None:
             continue
@@ -158,23 +171,42 @@ def resolve_links(elements: Elements, nodes: dict[str, ResolvedNode], problems: 
     return links
 
 
-def _special(elements: Elements, nodes: dict[str, ResolvedNode]) -> dict[str, ResolvedNode]:
+def _add_dummy(definition: LinkDefinition, path: Path, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
+    """Add an interface without a peer to its node."""
+    endpoint, place = definition.endpoints[0], (*path, "endpoint")
+    node = nodes.get(endpoint.node)
+    if node is None:
+        problems.add(place, _unknown_node(endpoint.node, nodes))
+        return
+    if not KINDS[node.kind].is_host:
+        problems.add(place, f"a {node.kind} has no dummy interfaces; containers and hosts have them")
+    if endpoint.interface in (*node.ports, *(dummy.name for dummy in node.dummies)):
+        problems.add(place, f"interface {node.name}:{endpoint.interface} is used twice")
+    number = len(node.ports) + len(node.dummies) + 1
+    given = {family: one.address for family, one in _addresses(definition, 0, path, problems).items()}
+    mac = endpoint.mac or interface_mac(node.number, number)
+    node.dummies.append(Dummy(endpoint.interface, mac, **by_family(given)))
+
+
+def _special(
+    elements: Elements, definitions: Sequence[tuple[Path, LinkDefinition]], nodes: dict[str, ResolvedNode]
+) -> dict[str, ResolvedNode]:
     """Return the nodes of special endpoints in a file of containerlab's kinds; add those with links to `nodes`."""
     outside = [node for node in nodes.values() if KINDS[node.kind].containerlab == "machine" and not node.planned]
     roles = {KINDS[node.kind].containerlab for node in nodes.values() if node not in outside}
     found: dict[str, ResolvedNode] = {}
     if "container" not in roles or not roles <= {"container", "bridge"}:
         return found
-    for index, link in enumerate(elements.links):
+    for above, link in definitions:
         for end, endpoint in enumerate(link.endpoints):
             name = endpoint.node
-            if name not in containerlab.SPECIAL or name in elements.nodes or name in found:
+            if name not in containerlab.SPECIAL or name in nodes or name in found:
                 continue
             kind = containerlab.SPECIAL[name]
             if outside and kind == outside[0].kind:
                 found[name] = outside[0]
             else:
-                path = (*TOP, "links", index, "endpoints", end)
+                path = (*above, "endpoints", end)
                 nodes[name] = found[name] = ResolvedNode(
                     len(nodes) + 1, name, kind, path, KINDS[kind].keys(), rdma=False, planned=False
                 )
@@ -196,8 +228,17 @@ def _port(
         problems.add(path, _unknown_node(endpoint.node, nodes))
         return None
     addresses = _addresses(definition, end, link, problems)
-    port = Port(node, endpoint.interface, len(node.ports) + 1, path, endpoint.mac, addresses)
-    if other := node.ports.get(port.name):
+    for given in addresses.values():
+        if (length := given.address.network.prefixlen) == given.address.max_prefixlen:
+            wrong = (
+                f"prefix length {length} of {given.address}: an interface with a peer has a subnet, /{length - 1} or"
+            )
+            problems.add(given.path, f"{wrong} wider; an address alone is for a link of type dummy")
+    number = len(node.ports) + len(node.dummies) + 1
+    port = Port(node, endpoint.interface, number, path, endpoint.mac, addresses)
+    if any(port.name == dummy.name for dummy in node.dummies):
+        problems.add(path, f"interface {port} is used twice")
+    elif other := node.ports.get(port.name):
         problems.add(path, f"interface {port} is used twice; the first is in {problems.place(other.path)}")
     else:
         KINDS[node.kind].check_port(port, problems)

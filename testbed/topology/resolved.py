@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.documents.text import Path
-from testbed.topology.plan import Family, IPAddress, IPInterface
+from testbed.topology.plan import Dummy, Family, IPAddress, IPInterface
 
 
 @dataclass(slots=True, eq=False)
@@ -69,3 +69,5 @@ class ResolvedNode:
     paths: dict[str | Path, Path] = field(default_factory=dict)
     """The place of each key that is set, and of each entry of a mapping, such as `("vlans", 10)`."""
     ports: dict[str, Port] = field(default_factory=dict)
+    dummies: list[Dummy] = field(default_factory=list)
+    """Its interfaces without a peer."""

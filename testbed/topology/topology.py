@@ -24,11 +24,12 @@ from typing import Any, Self
 from pydantic import PrivateAttr
 
 from testbed.documents.problems import Problems
+from testbed.documents.variables import with_defaults
 from testbed.documents.yaml import YamlDocument
 from testbed.topology import containerlab, loader
 from testbed.topology.definition import Definition
 from testbed.topology.loader import Note, note
-from testbed.topology.models import Elements
+from testbed.topology.models import Elements, ManagementDefinition
 from testbed.topology.plan import Plan
 from testbed.topology.planner import Check, CheckValues, make_plan
 from testbed.topology.resolve import TOP, container_hosts
@@ -44,9 +45,11 @@ class Topology(Definition):
     """A lab in containerlab's format with testbed's own keys."""
 
     name: Label
-    """The lab's name: letters, digits, `-` and `_`, at most 63."""
+    """The lab's name: letters, digits, `-`, `_` and single `.`, at most 63."""
     topology: Elements
     """Nodes, links and their common keys."""
+    mgmt: ManagementDefinition | None = None
+    """The management network of a file for containerlab."""
 
     _document: YamlDocument | None = PrivateAttr(None)
     _notes: tuple[Note, ...] = PrivateAttr(())
@@ -60,12 +63,14 @@ class Topology(Definition):
     @classmethod
     def parse(cls, text: str, source: str = "<string>") -> Self:
         """Read a text like a file; `source` begins the places in errors."""
+        text, variables = with_defaults(text)
         document = loader.document(text, source)
         topology, notes = loader.validate(cls, document)
+        notes += loader.notes_on(variables, source)
         topology._document = document
         if hosts := container_hosts(topology.topology):
             notes.append(note(document, "kind", CONTAINER_HOST, [(*TOP, "nodes", name) for name in hosts]))
-        topology._notes = tuple(notes)
+        topology._notes = tuple(sorted(notes, key=lambda note: note.lines))
         return topology
 
     @property
@@ -87,7 +92,7 @@ class Topology(Definition):
         Raise InputError with up to five problems, by line.
         """
         problems = Problems(self._document)
-        return make_plan(self.name, self.topology, problems, profiles, check_fault, check_values)
+        return make_plan(self.name, self.topology, self.mgmt, problems, profiles, check_fault, check_values)
 
 
 def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -106,6 +111,7 @@ def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, An
         (schema, containerlab.TOP_NOTES),
         (parts["Elements"], containerlab.TOPOLOGY_NOTES),
         (parts["NodeDefinition"], containerlab.NODE_NOTES),
+        (parts["ManagementDefinition"], containerlab.MANAGEMENT_NOTES),
         (link, containerlab.LINK_NOTES),
         (parts["EndpointDefinition"]["anyOf"][1], containerlab.ENDPOINT_NOTES),
     ):
@@ -113,9 +119,9 @@ def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, An
             part["properties"].setdefault(key, {"description": f"No effect: {reason}.", "deprecated": True})
     # A link to a special endpoint: the loader gives it to the model as one between two nodes.
     link["properties"] |= {
-        "type": {**link["properties"]["type"], "enum": ["veth", *containerlab.SPECIAL]},
+        "type": {**link["properties"]["type"], "enum": ["veth", containerlab.DUMMY, *containerlab.SPECIAL]},
         "endpoint": {"$ref": "#/$defs/EndpointDefinition", "description": "The one end at a node."},
         "host-interface": {"type": "string", "pattern": f"^{INTERFACE}$", "description": "The other end's interface."},
     }
-    link["anyOf"] = [{"required": link.pop("required")}, {"required": ["type", "endpoint", "host-interface"]}]
+    link["anyOf"] = [{"required": link.pop("required")}, {"required": ["type", "endpoint"]}]
     return schema

@@ -15,7 +15,7 @@ TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MIN_RATE, MAX_RATE = 8_000, 800_000_000_000
 MAX_DELAY_S = 100.0
 
-LABEL = r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+LABEL = r"[A-Za-z0-9](([A-Za-z0-9_-]|\.(?=[A-Za-z0-9])){0,61}[A-Za-z0-9])?"
 INTERFACE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,14}"
 MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
@@ -33,11 +33,11 @@ _TAKEN = frozenset({"lo", "all", "default"})
 
 
 def check_label(value: str) -> str:
-    """Check a lab's or a node's name: it becomes a host name and a file in /run/netns, so it is one DNS label (RFC
-    1123), plus the `_` that containerlab's users write."""
+    """Check a lab's or a node's name: it becomes a host name and a file in /run/netns, so it is a DNS name (RFC 1123)
+    with the length of one label, plus the `_` that containerlab's users write."""
     if not re.fullmatch(LABEL, value):
         raise ValueError(
-            f"{describe(value)} is not a usable name: letters, digits, '-' and '_', at most 63, "
+            f"{describe(value)} is not a usable name: letters, digits, '-', '_' and single '.', at most 63, "
             "a letter or a digit at either end"
         )
     return value
@@ -122,8 +122,9 @@ def of_interface(address: IPAddress) -> IPAddress:
     return address
 
 
-def parse_address(value: Any) -> Any:
-    """Read `10.0.10.1/24` or `2001:db8:10::1/64`: an address with the prefix length of its subnet."""
+def parse_address(value: Any, *, alone: bool = False) -> Any:
+    """Read `10.0.10.1/24` or `2001:db8:10::1/64`: an address with the prefix length of its subnet. With `alone` it may
+    be the only one there, as on a dummy interface."""
     if value is None or isinstance(value, IPInterface):
         return value
     if not isinstance(value, str):  # pydantic takes a ValueError, and no TypeError
@@ -133,12 +134,12 @@ def parse_address(value: Any) -> Any:
     if not slash:
         usual = 24 if address.version == 4 else 64
         raise ValueError(f"{describe(value)} lacks the length of its prefix; for example {value}/{usual}")
-    longest = address.max_prefixlen - 1
+    longest = address.max_prefixlen - (not alone)
     if not re.fullmatch(r"[0-9]{1,3}", length) or not 1 <= int(length) <= longest:
         raise ValueError(f"prefix length {length!r} of {describe(value)} is not in 1..{longest}")
     interface = ip_interface(f"{address}/{int(length)}")
     network = interface.network
-    if network.prefixlen < longest:
+    if network.prefixlen < address.max_prefixlen - 1:
         if network.version == 4 and address in {network.network_address, network.broadcast_address}:
             raise ValueError(f"{interface} is the network or broadcast address of {network}: a machine cannot have it")
         if address == network.network_address:
@@ -151,7 +152,7 @@ def parse_address(value: Any) -> Any:
 def _of_family(family: Family) -> BeforeValidator:
 
     def check(value: Any) -> Any:
-        address = parse_address(value)
+        address = parse_address(value, alone=True)
         if address is not None and address.version != family:
             raise ValueError(f"{address} is an IPv{address.version} address; write it under 'ipv{address.version}'")
         return address

@@ -85,16 +85,16 @@ def test_a_program_that_ends_is_an_event_at_its_time_and_one_that_is_stopped_is_
 
 
 def test_a_program_that_ended_and_at_which_nobody_looked_is_named(lab):
-    known = len(lab.scheduler.programs.unseen())
+    known = len(lab.scheduler.programs.failed())
     crash, server = (lab["a"].spawn("sh", "-c", f"exit {status}") for status in (1, 0))
     assert crash.wait(5) == 1
     lab.scheduler.sleep(0.5)
-    (said,) = lab.scheduler.programs.unseen()[known:]
+    (said,) = lab.scheduler.programs.failed()[known:]
     assert said == f"a: sh -c 'exit 0' ended with status 0, and the scenario did not look: {server.log.name}"
     server.stop()
-    assert len(lab.scheduler.programs.unseen()) == known + 1
+    assert len(lab.scheduler.programs.failed()) == known + 1
     assert server.status == 0
-    assert len(lab.scheduler.programs.unseen()) == known
+    assert len(lab.scheduler.programs.failed()) == known
 
 
 def test_a_wait_wakes_when_a_program_ends(lab):

@@ -1,14 +1,15 @@
 """The source of a lab of `testbed up`: a topology file, or a scenario."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.cli import options
 from testbed.errors import InputError
-from testbed.machine import files, questions, runs, scenarios
+from testbed.machine import bound_files, files, questions, runs, scenarios
 from testbed.machine.jobs import below
 from testbed.protocol import messages
 from testbed.protocol.requests import Live
@@ -52,21 +53,20 @@ def of_file(path: Path) -> Found:
     if b"image" not in data:
         return found
     plan = questions.plan(path)  # others are planned by the lab's machine alone
-    bound = beside(path, plan["binds"])
-    executable = files.executable(path.parent, bound)
-    return replace(found, images=plan["images"], files={path.name: data, **bound}, executable=executable)
+    bound = bound_files.collect(path, plan["binds"])
+    return replace(
+        found,
+        images=plan["images"],
+        files=bound.files,
+        executable=bound.executable,
+        asked={"topology": bound.topology},
+        place=partial(_place, path, bound.topology),
+    )
 
 
-def beside(path: Path, binds: Sequence[str]) -> dict[str, bytes]:
-    """Return the files and directories beside a topology file that its containers bind."""
-    found: dict[str, bytes] = {}
-    for name in binds:
-        source = path.parent / name
-        if source.is_dir():
-            found |= {f"{name}/{inner}": data for inner, data in files.below(source).items()}
-        else:
-            found[name] = files.read(source)
-    return found
+def _place(path: Path, name: str, where: str) -> str:
+    """Return the user's place for one in the lab's topology file."""
+    return f"{path}{where.removeprefix(name)}" if where.startswith(name) else where
 
 
 def topology_name(data: bytes, path: Path) -> str:

@@ -13,7 +13,7 @@ from testbed.errors import InputError
 from testbed.executor import Context, topologies
 from testbed.executor.live.server import Server
 from testbed.kernel.syscalls import at_once
-from testbed.lab import Host, Lab, processes
+from testbed.lab import Host, Lab, beginning, processes
 from testbed.protocol import Event, Made
 from testbed.protocol.live import LiveRequest
 from testbed.protocol.requests import Live
@@ -49,6 +49,9 @@ def run(request: Live, context: Context) -> None:
     lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent)
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)
+        containers = [node for node in lab.nodes.values() if isinstance(node, Host) and node.container]
+        if context.wire.virtual and containers:
+            beginning.settle(containers, lab.scheduler)
         faults.break_from_the_start(lab)
         files = Evidence(lab, log)
         files.count("the lab came up")

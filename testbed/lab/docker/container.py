@@ -27,6 +27,8 @@ class DockerContainer:
     def __init__(self, node: Namespace, plan: ContainerPlan) -> None:
         self._node = node
         self.plan = plan
+        self.namespace = f"{node.context.lab}-{plan.network}" if plan.network else node.namespace
+        """The network namespace that it is in, which may be another node's."""
         self._id = ""
         self._root = Path()
         self._path = DEFAULT_PATH
@@ -63,7 +65,7 @@ class DockerContainer:
         self._require_running()
 
     def _host_config(self) -> dict[str, Any]:
-        devices = own_devices.directory(self._node.namespace)
+        devices = own_devices.directory(self.namespace)
         files = sorted((devices / "dev").iterdir())
         config: dict[str, Any] = docker.client().create_host_config(
             network_mode="none",
@@ -74,14 +76,11 @@ class DockerContainer:
             ulimits=[{"Name": "memlock", "Soft": -1, "Hard": -1}],
         )
         # The SDK has no arguments for these. A node sets sysctls of its network namespace, so /proc/sys is writable.
-        return config | {
-            "Annotations": {"testbed.namespace": str(netns.path(self._node.namespace))},
-            "ReadonlyPaths": [],
-        }
+        return config | {"Annotations": {"testbed.namespace": str(netns.path(self.namespace))}, "ReadonlyPaths": []}
 
     def _sysfs(self, devices: Path) -> list[str]:
         """Return mounts of sysfs. The kernel shows all devices in every sysfs in shared mode, else the namespace's."""
-        with self._node.entered(), Rdma() as here:
+        with netns.entered(self.namespace), Rdma() as here:
             if here.exclusive:
                 return []
         return [f"{devices / name}:{where}:ro" for name, where in own_devices.SHOWN.items() if name != "dev"]
@@ -89,12 +88,27 @@ class DockerContainer:
     def _binds(self) -> list[str]:
         binds = []
         for bind in self.plan.binds:
-            source = self._node.context.files / bind.source
+            source = self._node.context.files / bind.beside
             if not source.exists():
-                missing = f"bind {bind.source}:{bind.target}: the file does not exist beside the topology file"
-                raise InputError(f"{self._node.name}: {missing}", hint="Hidden files are not copied to a lab.")
+                missing = f"bind {bind.source}:{bind.target}: the file does not exist"
+                hint = "The lab of a scenario has the files beside scenario.py, without hidden ones."
+                raise InputError(f"{self._node.name}: {missing}", hint=hint)
             binds.append(f"{source}:{bind.target}:{'ro' if bind.read_only else 'rw'}")
         return binds
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return not self._root.exists()
+
+    def healthy(self) -> bool:
+        """Run its own test of its health, and return whether it passes."""
+        assert self.plan.health
+        health = self.plan.health
+        try:
+            done = self._node.run(*health.test, within=health.timeout_s, check=False)
+        except TestbedError:  # its program is not there yet, or the test does not end
+            return False
+        return done.returncode == 0
 
     def _require_running(self) -> None:
         """Raise TestbedError with the end of its output when its container has ended."""

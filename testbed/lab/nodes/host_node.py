@@ -75,6 +75,10 @@ class Host(Node[HostInterface]):
         for interface in self.interfaces.values():
             for address in interface.plan.addresses if interface.plan else ():
                 interface.add_address(address)
+        for dummy in self.plan.dummies if self.plan else ():
+            index = self.kernel.add_dummy(dummy.name, dummy.mac)
+            for address in dummy.addresses:
+                self.kernel.set_address(index, address)
         for route in self.plan.routes if self.plan else ():
             self.add_route(route.destination, *route.via)
 

@@ -233,6 +233,11 @@ class Keeper:
             self.kept.record(record)
         except OSError as error:
             self.log(f"a report of the lab cannot be kept: {error}")
+        match record:
+            case {"event": {"kind": "exec", "node": str(node), "text": str(text), "data": {"status": int(status)}}} if (
+                status
+            ):
+                self.log(f"{node}: {text}")
         if record.get("up"):
             self._begin(Input.BUILT)
 

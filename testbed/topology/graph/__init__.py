@@ -52,7 +52,7 @@ text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace
 .name { font-weight: 600 } .title { font-weight: 700 } .quiet { fill: #64748b } .port { fill: #475569 }
 path { fill: none; stroke-width: 1.5 } path.many { stroke-width: 4 }
 g.link:hover path { stroke-width: 5 }
-""" + "".join(f".{name} {{ {kind.shape.style} }}\n" for name, kind in KINDS.items())
+""" + "".join(f".{name} {{ {kind.shape.style} }}\n" for name, kind in KINDS.items() if kind.planned_as in ("", name))
 
 
 def svg(plan: Plan) -> str:

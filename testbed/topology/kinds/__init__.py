@@ -6,15 +6,15 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema, create_model
 
 from testbed.documents.text import choices, describe, quoted
-from testbed.topology.kinds.bridge_kind import Bridge
+from testbed.topology.kinds.bridge_kind import Bridge, OvsBridge
 from testbed.topology.kinds.host_kind import Host
 from testbed.topology.kinds.kind import Kind as Kind
 from testbed.topology.kinds.linux_kind import Linux
 from testbed.topology.kinds.switch_kind import Switch
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux())}
-"""The only registry of kinds, by their names in a file. A `linux` without an image is planned as a `host`, any other
-node under the name of its kind."""
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (Host(), Switch(), Bridge(), Linux(), OvsBridge())}
+"""The only registry of kinds, by their names in a file. A `linux` without an image is planned as a `host`, an
+`ovs-bridge` as a `bridge`, any other node under the name of its kind."""
 
 
 def check_kind(value: Any) -> Any:

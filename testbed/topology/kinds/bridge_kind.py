@@ -10,3 +10,12 @@ class Bridge(Kind):
     shape = Shape(("{{", "}}"), "hexagon", "fill: #fff; stroke: #475569; stroke-dasharray: 5 3")
     containerlab = "bridge"
     special = "mgmt-net"
+    planned_as = name
+
+
+class OvsBridge(Bridge):
+    """A bridge of Open vSwitch in containerlab's files. Without flows of its own it learns as any bridge."""
+
+    name = "ovs-bridge"
+    about = "containerlab's bridge of Open vSwitch: a `bridge`, without OpenFlow"
+    special = ""

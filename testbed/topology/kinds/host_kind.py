@@ -102,7 +102,7 @@ class HostKeys(RoutedKeys):
     exec: list[Command] | None = None
     """
     Host, linux: commands to run on the node when the lab is up, in this order and without a shell. Commands of all
-    levels of the file are run. A command that fails is an error; the run directory has their output.
+    levels of the file are run. One that fails is a warning; the run directory has their output.
     """
     env: Env | None = None
     """Host, linux: environment variables of programs on the node. Merged by name over the levels of the file."""
@@ -112,7 +112,7 @@ class Host(Kind):
     name = "host"
     lab_class = "host_node:Host"
     about = "a machine with RDMA NICs"
-    keys = HostKeys
+    keys: ClassVar[type[HostKeys]] = HostKeys
     added_up: ClassVar[tuple[str, ...]] = ("exec",)
     shape = Shape(("([", "])"), "ellipse", "fill: #fff; stroke: #94a3b8")
     is_host = True
@@ -149,6 +149,7 @@ class Host(Kind):
             env=tuple((keys.env or {}).items()),
             sysctls=tuple((keys.sysctls or {}).items()),
             ipv6=not node.planned,
+            dummies=tuple(node.dummies),
         )
 
     def _routes(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> tuple[Route, ...]:

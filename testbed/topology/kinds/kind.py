@@ -26,6 +26,8 @@ class Kind:
 
     name: ClassVar[str]
     """The name in the file."""
+    planned_as: ClassVar[str] = ""
+    """The kind of its nodes in a plan, if that is another one."""
     lab_class: ClassVar[str]
     """The class of its nodes in a lab, below `testbed.lab.nodes`, as a name: `topology` imports nothing of `lab`."""
     about: ClassVar[str]
@@ -75,7 +77,7 @@ class Kind:
         return f"{self.name} {node.name}"
 
     def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
-        return Node(node.name, self.name, interfaces)
+        return Node(node.name, self.planned_as or self.name, interfaces)
 
 
 def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:

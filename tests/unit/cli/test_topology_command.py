@@ -155,7 +155,7 @@ def test_what_cannot_be_drawn_is_2(words: list[str], said: str, capsys: pytest.C
 
 NOTED = """\
 name: noted
-mgmt: {network: custom}
+debug: true
 topology:
   nodes:
     a: {kind: linux, cpu: 2}
@@ -166,7 +166,7 @@ topology:
 def test_what_has_no_effect_is_noted_once_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     Path("lab.clab.yml").write_text(NOTED)
     notes = [
-        "note: lab.clab.yml:2:1: 'mgmt' has no effect: a lab has no management network",
+        "note: lab.clab.yml:2:1: 'debug' has no effect: the run directory has the output of a lab",
         "note: lab.clab.yml:5:22: 'cpu' has no effect: a container of a lab runs without it (also in line 6)",
     ]
     for words in (["topology", "check"], ["graph"]):

@@ -28,7 +28,7 @@ def run() -> Any:
     return SimpleNamespace(
         failures=["an expectation"],
         warnings=[],
-        lab=SimpleNamespace(scheduler=SimpleNamespace(programs=SimpleNamespace(unseen=lambda: ["it ended"]))),
+        lab=SimpleNamespace(scheduler=SimpleNamespace(programs=SimpleNamespace(failed=lambda: ["it ended"]))),
     )
 
 

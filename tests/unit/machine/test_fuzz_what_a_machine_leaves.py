@@ -121,7 +121,13 @@ ANSWERS: dict[str, Any] = {
         "images": [],
         "notes": [NOTE],
     },
-    "topology.json": {"name": "pair", "interfaces": [INTERFACE], "notes": [NOTE], "images": ["i:1"], "binds": ["a"]},
+    "topology.json": {
+        "name": "pair",
+        "interfaces": [INTERFACE],
+        "notes": [NOTE],
+        "images": ["i:1"],
+        "binds": {"a": "a"},
+    },
     "faults.json": [{"name": "link-down", "title": "a link", "text": "It is down.", "parameters": PARAMETERS}],
     "cni.json": {"result": {"cniVersion": "1.0.0"}, "kept": ["an address"]},
     "refusal.json": {

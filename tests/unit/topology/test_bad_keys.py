@@ -17,8 +17,9 @@ def test_of_a_thousand_problems_five_are_shown() -> None:
 def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> None:
     assert refused(with_node("{kind: host, nick: rxe}")) == [
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
-        "allowed: binds, cmd, congestion_control, congestion_values, entrypoint, env, exec, group, host_routes, image, "
-        "kind, labels, nic, profile, profile_values, proxy_arp, rdma, routes, sysctls, vlans; "
+        "allowed: binds, cmd, congestion_control, congestion_values, entrypoint, env, exec, group, healthcheck, "
+        "host_routes, image, kind, labels, mgmt-ipv4, mgmt-ipv6, network-mode, nic, profile, profile_values, "
+        "proxy_arp, … (27 in all); "
         "did you mean 'nic'?"
     ]
 
@@ -56,7 +57,7 @@ def test_a_fault_from_the_start(fault: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("toplogy: {}", "unknown key 'toplogy' in the file; allowed: name, topology; did you mean 'topology'?")],
+    [("toplogy: {}", "unknown key 'toplogy' in the file; allowed: mgmt, name, topology; did you mean 'topology'?")],
 )
 def test_keys_at_the_top(text: str, message: str) -> None:
     assert_refused_at_caret(f"name: lab\ntopology: {{nodes: {{a: {{kind: host}}}}}}\n^{text}\n", message)
@@ -67,8 +68,8 @@ def test_keys_at_the_top(text: str, message: str) -> None:
     [
         (
             "-a",
-            "the string '-a' is not a usable name: letters, digits, '-' and '_', at most 63, a letter or a digit "
-            "at either end",
+            "the string '-a' is not a usable name: letters, digits, '-', '_' and single '.', at most 63, a letter or "
+            "a digit at either end",
         ),
         ("../etc", "is not a usable name"),
         ("_b", "is not a usable name"),
@@ -107,7 +108,9 @@ def test_groups_and_kinds_of_containerlab() -> None:
     assert lines[0].startswith(
         "t.yml:3:19: unknown key 'port' in group 'rack'; allowed: binds, cmd, congestion_control, congestion_values, "
     )
-    assert lines[1].startswith("t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux; did")
+    assert lines[1].startswith(
+        "t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux, ovs-br"
+    )
 
 
 def test_a_group_has_a_name() -> None:

@@ -72,7 +72,7 @@ def test_the_quality_of_one_direction() -> None:
             "{type: ^macvlan, endpoint: {node: a, interface: eth1}, host-interface: eno1}",
             "containerlab's link type 'macvlan' is not supported: it needs an interface of the machine that runs",
         ),
-        ("{type: ^vet, endpoints: [a:eth1, b:eth1]}", "link type 'vet' is not supported; supported: veth, host"),
+        ("{type: ^vet, endpoints: [a:eth1, b:eth1]}", "link type 'vet' is not supported; supported: veth, dummy, host"),
         ("^{type: host, endpoint: a:eth1}", "a link of type 'host' lacks the key 'host-interface'"),
         (
             "{endpoints: [{node: a, interface: eth1, mac: ^'03:00:00:00:00:01'}, b:eth1]}",

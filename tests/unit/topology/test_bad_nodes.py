@@ -15,14 +15,31 @@ from testbed.topology.values import check_rdma
             "'image' is a key of a linux, not of a host; allowed: routes, sysctls, nic, rdma, congestion_control, ",
         ),
         (
-            "{kind: linux, ^network-mode: 'container:x'}",
-            "containerlab's key 'network-mode' is not supported in node 'n': the node would share the network of a "
-            "container, but each node has its own; supported: ",
+            "{kind: linux, network-mode: ^'container:x'}",
+            "the lab has no container 'x' whose network 'n' can share; there are: none",
         ),
         (
-            "{kind: linux, ^stages: {create: {exec: [{command: ls}]}}}",
-            "in node 'n': a lab does not run commands of a stage; put them into 'exec'; supported: ",
+            "{kind: linux, network-mode: ^joined}",
+            "'network-mode' must be none, bridge or container:NODE, not the string",
         ),
+        (
+            "{kind: linux, stages: {create: {exec: [{command: ls, target: ^host}]}}}",
+            "'target: host' runs a command on the machine with the containers, which a lab does not have",
+        ),
+        (
+            "{kind: linux, stages: {create: {wait-for: [{^nodes: n}]}}}",
+            "unknown key 'nodes' in an entry of 'wait-for'; allowed: node, stage; did you mean 'node'?",
+        ),
+        (
+            "{kind: linux, stages: ^{create: {wait-for: [{node: m}]}}}",
+            "stage 'create' of 'n' waits for 'm', which is no node of `linux`; there are: n",
+        ),
+        ("{kind: linux, wait-for: ^[n]}", "nodes wait for each other"),
+        (
+            "{kind: linux, healthcheck: {test: ^ls}}",
+            "'test' must begin with CMD, CMD-SHELL or NONE, not the string 'ls'",
+        ),
+        ("{kind: linux, mgmt-ipv4: ^10.0.0.1}", "10.0.0.1 is not in 172.20.20.0/24, the management network"),
         ("{kind: linux, sysctls: ^{a: 1}}", "'a' is not the name of a sysctl such as net.ipv4.ip_forward"),
         ("{kind: linux, sysctls: ^{net.ipv4/../../vm: 1}}", "'net.ipv4/../../vm' is not the name of a sysctl"),
         (
@@ -48,7 +65,7 @@ from testbed.topology.values import check_rdma
         ("{kind: ^nokia_srlinux}", "kind 'nokia_srlinux' is not supported; supported: host, switch, bridge"),
         (
             "{kind: ^swich}",
-            "kind 'swich' is not supported; supported: host, switch, bridge, linux; did you mean 'switch'?",
+            "kind 'swich' is not supported; supported: host, switch, bridge, linux, ovs-bridge; did you mean 'switch'?",
         ),
         ("{kind: ^[host]}", "kind a list is not supported"),
         ("^{}", "node 'n' has no kind; add one to it, its group or topology.defaults: host, switch, bridge"),

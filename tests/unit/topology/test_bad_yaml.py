@@ -24,7 +24,7 @@ from testbed.topology import Topology
         ("name: !!int 5\n", "t.yml:1:7: tag '!!int' is not supported; allowed: !!str, !!map, !!seq"),
         ("? [a]\n: b\n", "t.yml:1:3: a key must be a string or an integer, not a list"),
         ("true: b\n", "t.yml:1:1: a key must be a string or an integer, not true"),
-        ("name: ${LAB:=x}\n", "t.yml:1:7: the string '${LAB:=x}' uses an environment variable"),
+        ("name: ${LAB}\n", "t.yml:1:7: the string '${LAB}' uses an environment variable"),
         ("a: 1\n<<: 5\n", "t.yml:2:5: '<<' merges mappings, not the number 5"),
         ("a: *b\n", "t.yml:1:4: alias '*b' has no complete anchor before it"),
     ],

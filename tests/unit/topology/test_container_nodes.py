@@ -32,7 +32,10 @@ def test_an_image_makes_a_container_of_a_linux_node() -> None:
         "example.org:5000/tools:1", ("sh", "-c", "echo a b"), ("/bin/env", "-i"), binds
     )
     assert plan.nodes["b"].container == Container("other", binds=binds[:1])
-    assert (plan.images, plan.binds) == (["example.org:5000/tools:1", "other"], ["b.txt", "c", "conf"])
+    assert (plan.images, plan.binds) == (
+        ["example.org:5000/tools:1", "other"],
+        {"b.txt": "b.txt", "c": "c", "conf": "conf"},
+    )
     assert topology.notes == ()
 
 
@@ -59,17 +62,31 @@ def test_other_kinds_have_no_containers(key: str) -> None:
 @pytest.mark.parametrize(
     ("bind", "message"),
     [
-        ("/etc/hosts:/etc/hosts", "bind '/etc/hosts:/etc/hosts': a lab has only the files beside the topology file"),
-        ("../a:/a", "bind '../a:/a': a lab has only the files beside the topology file"),
-        ("b/../../a:/a", "bind 'b/../../a:/a': a lab has only the files beside the topology file"),
-        ("__clabDir__/a:/a", "bind '__clabDir__/a:/a': a lab has only the files beside the topology file"),
+        ("__clabDir__/a:/a", "bind '__clabDir__/a:/a': that is the directory which containerlab makes for a lab"),
         ("a", "the string 'a' is not a bind such as 'conf/frr.conf:/etc/frr/frr.conf:ro'"),
         ("a:b", "the string 'a:b' is not a bind such as"),
-        ("a:/b:z", "the string 'a:/b:z' is not a bind such as"),
+        ("a:/b:zz", "the string 'a:/b:zz' is not a bind such as"),
     ],
 )
-def test_a_bind_is_of_a_file_beside_the_topology(bind: str, message: str) -> None:
+def test_a_bind_names_a_file_and_a_place(bind: str, message: str) -> None:
     assert f"t.yml:4:44: {message}" in refused(f"    a: {{kind: linux, image: tools, binds: ['{bind}']}}\n")
+
+
+@pytest.mark.parametrize(
+    ("bind", "source", "beside", "read_only"),
+    [
+        ("../a/./b:/b:ro", "../a/b", "../a/b", True),
+        ("/etc/hosts:/etc/hosts:ro,z", "/etc/hosts", ".absolute/etc/hosts", True),
+        ("~/keys:/keys:Z", "~/keys", ".absolute/~/keys", False),
+    ],
+)
+def test_a_bind_may_lead_upwards_or_begin_at_the_root(bind: str, source: str, beside: str, read_only: bool) -> None:
+    container = (
+        Topology.parse(nodes(f"    a: {{kind: linux, image: t, binds: ['{bind}']}}\n")).plan().nodes["a"].container
+    )
+    assert container
+    (found,) = container.binds
+    assert (found.source, found.beside, found.read_only) == (source, beside, read_only)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_it_is_json_and_needs_nothing_from_elsewhere() -> None:
 
 def test_every_key_has_a_description_and_no_other_key_passes() -> None:
     found = list(objects(json_schema()))
-    assert len(found) == 9
+    assert len(found) == 15
     for part in found:
         assert part["additionalProperties"] is False, part["title"]
         for key, value in part["properties"].items():
@@ -39,13 +39,15 @@ def test_every_key_has_a_description_and_no_other_key_passes() -> None:
 def test_the_keys_are_those_of_the_models() -> None:
     definitions = json_schema()["$defs"]
     nodes, links = definitions["NodeDefinition"]["properties"], definitions["LinkDefinition"]["properties"]
-    assert set(nodes) == {*NodeDefinition.model_fields, *containerlab.NODE_NOTES}
+    keys = {field.alias or name for name, field in NodeDefinition.model_fields.items()}
+    assert set(nodes) == {*keys, *containerlab.NODE_NOTES}
     assert set(links) == {*LinkDefinition.model_fields, *containerlab.LINK_NOTES, "endpoint", "host-interface"}
 
 
 def test_keys_that_are_passed_over_are_allowed_and_marked() -> None:
     definitions = json_schema()["$defs"]
-    assert json_schema()["properties"]["mgmt"]["deprecated"]
+    assert json_schema()["properties"]["prefix"]["deprecated"]
+    assert definitions["ManagementDefinition"]["properties"]["bridge"]["deprecated"]
     assert definitions["NodeDefinition"]["properties"]["cpu"]["description"].startswith(
         "No effect: a container of a lab runs without it"
     )
