@@ -124,24 +124,29 @@ def new(kind: str, routed: bool, family: str, management: bool, output: Path | N
 
 @topology.command(
     "from-mininet",
-    help="""Convert a Topo of Mininet into a topology file.
+    help="""Convert a network of Mininet into a topology file.
 
     FILE is a Python file as for `mn --custom`, NAME an entry of its `topos` or a subclass of Topo, with arguments as
-    for `mn --topo`: ring,4,delay=5ms. Without NAME the file must have only one.""",
+    for `mn --topo`: ring,4,delay=5ms. Without NAME it is the only one, or else the network that the script makes until
+    it asks for a prompt. Switches become bridges; those of a network with loops need `--stp` or `--routing frr`.""",
 )
 @click.argument("file", metavar="FILE[:NAME]")
+@click.option("--stp", is_flag=True, help="The bridges run spanning tree.")
+@click.option("--routing", type=click.Choice(["frr"]), help="Switches route by FRR; each has a subnet for its hosts.")
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
-def from_mininet(file: str, output: Path | None) -> None:
-    give(_plan_of_mininet(file)["text"], output, over=False)
+def from_mininet(file: str, stp: bool, routing: str | None, output: Path | None) -> None:
+    if stp and routing:
+        raise InputError("--stp and --routing exclude each other")
+    give(_plan_of_mininet(file, stp=stp, routing=routing or "")["text"], output, over=False)
     if output:
         then(f"testbed up {output}")
 
 
-def _plan_of_mininet(file: str) -> ConvertedPlan:
+def _plan_of_mininet(file: str, *, stp: bool = False, routing: str = "") -> ConvertedPlan:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     options.prepare_for_code()
     questions.LOG.set(log)
-    return questions.plan_of_mininet(Path(path), name)
+    return questions.plan_of_mininet(Path(path), name, stp=stp, routing=routing)
 
 
 @topology.command(help="Print the JSON Schema of topology files, for editors.")

@@ -32,7 +32,8 @@ def convert(request: requests.Convert, context: Context) -> ConvertedPlan:
 
     os.chdir(context.files)  # places in errors start with the name as the user gave it
     file = Path(request.file)
-    text = mininet.convert(*mininet.read(file, request.topo), source=file.name)
+    name, network = mininet.read(file, request.topo)
+    text = mininet.convert(name, network, file.name, stp=request.stp, routed=request.routing == "frr")
     return {**plan_info(Topology.parse(text, source=f"{request.file} as converted")), "text": text}
 
 

@@ -7,7 +7,7 @@ Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, gen_stat
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,12 +58,12 @@ IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTA
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
-_IFLA_BR_AGEING_TIME, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 7, 23
+_IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
 _VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE = 1, 1, 1, 4, 1
 _SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
-_OPER_UP, _FORWARDING = b"\6", b"\3"  # IF_OPER_UP, BR_STATE_FORWARDING
+_OPER_UP, _FORWARDING, _BLOCKING = b"\6", b"\3", b"\4"  # IF_OPER_UP, BR_STATE_FORWARDING, BR_STATE_BLOCKING
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
 _IF_STATS_MSG = struct.Struct("=BxxxII")  # family, index, mask
 _STATS_LINK_64, _ONLY_LINK_64 = 1, 1
@@ -121,9 +121,12 @@ class Links(Netlink):
             here = header(index) + _fields(*near)
             self._add("veth", here, netlink.attribute(_VETH_INFO_PEER, there))
 
-    def add_bridge(self, name: str, mac: str = "", *, vlan_aware: bool = False) -> int:
-        """Create a bridge without multicast snooping, set up, and return its index. With VLANs, ports start in none."""
+    def add_bridge(self, name: str, mac: str = "", *, vlan_aware: bool = False, stp: bool = False) -> int:
+        """Create a bridge without multicast snooping, set up, and return its index. With VLANs, ports start in none.
+        With `stp` it runs the kernel's spanning tree (802.1D) with the default timers."""
         data = [netlink.u8(_IFLA_BR_MCAST_SNOOPING, 0)]
+        if stp:
+            data.append(netlink.u32(_IFLA_BR_STP_STATE, 1))
         if vlan_aware:
             data += [netlink.u8(_IFLA_BR_VLAN_FILTERING, 1), netlink.u16(_IFLA_BR_VLAN_DEFAULT_PVID, 0)]
         self._add("bridge", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac), *data)
@@ -323,13 +326,15 @@ class Links(Netlink):
                 found.append(Qdisc(parent == _TC_H_ROOT, sent, drops, _RED.unpack_from(marks)[0], waiting))
         return found
 
-    def carry(self, indices: Iterable[int]) -> bool:
-        """Return whether each interface has its carrier and, if it is a bridge's port, forwards.
+    def carry(self, indices: Iterable[int], *, stp: bool = False) -> bool:
+        """Return whether each interface has its carrier and, if it is a bridge's port, forwards. With `stp` a port may
+        also be the one that spanning tree blocks.
 
         The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for that
         interface (rtnl_getlink, not a dump). So each one is asked for.
         """
-        return False not in [_carries(self.read(index)[2]) for index in indices]
+        states = (_FORWARDING, _BLOCKING) if stp else (_FORWARDING,)
+        return False not in [_carries(self.read(index)[2], states) for index in indices]
 
 
 def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change: int = 0) -> bytes:
@@ -393,7 +398,7 @@ def _vlan(flags: int, vlan: int) -> bytes:
     return netlink.attribute(_IFLA_BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
 
 
-def _carries(link: dict[int, bytes]) -> bool:
+def _carries(link: dict[int, bytes], states: Collection[bytes]) -> bool:
     information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
     port = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b""))
-    return link[_IFLA_OPERSTATE] == _OPER_UP and port.get(_IFLA_BRPORT_STATE, _FORWARDING) == _FORWARDING
+    return link[_IFLA_OPERSTATE] == _OPER_UP and port.get(_IFLA_BRPORT_STATE, _FORWARDING) in states

@@ -34,6 +34,8 @@ SHARED_AT_MOST = 16
 LINKS_S = 10.0
 CABLES_S = 60.0
 """Seconds for the links of hardware, whose ends negotiate and train."""
+SPANNING_TREE_S = 60.0
+"""Seconds for spanning tree: its ports listen for 15 s and learn for 15 s (802.1D's forward delay)."""
 
 
 class Lab:
@@ -175,7 +177,9 @@ class Lab:
         if self.plan.lossless:  # before any frame is sent
             self.lossless = LosslessNetwork(self._context, self.plan, self.plan.lossless, self.nodes)
         self._control_planes.start()
-        within = CABLES_S if any(end.is_hardware for link in links for end in link) else LINKS_S
+        cables = any(end.is_hardware for link in links for end in link)
+        stp = any(node.plan and node.plan.stp for node in nodes)
+        within = max(LINKS_S, cables * CABLES_S, stp * SPANNING_TREE_S)
         if not self.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {within:g} s")
         self._control_planes.links_work()

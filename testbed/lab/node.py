@@ -67,8 +67,9 @@ class Node(Namespace, Generic[AnInterface]):
         """Return the object for an interface of this kind of node."""
 
     def links_work(self) -> bool:
-        """Return whether every link can carry frames."""
-        return self.kernel.carry(interface.index for interface in self.interfaces.values())
+        """Return whether every link can carry frames, or is blocked by the node's spanning tree."""
+        indices = [interface.index for interface in self.interfaces.values()]
+        return self.kernel.carry(indices, stp=bool(self.plan and self.plan.stp))
 
     def prepare(self) -> None:
         """Set what its interfaces inherit; they are made next."""

@@ -22,6 +22,8 @@ from testbed.machine.vm import VirtualMachine
 from testbed.protocol import ConvertedPlan, GraphStyle, Picture, PlanInfo, PlanRows, messages, requests
 from testbed.protocol.requests import Request
 
+MOST_MODULES = 200
+"""Python files beside a script, at most, that go along with it."""
 LIMIT_S, BUSY_S = 60.0, 20.0
 """Bounds of a file's code, in seconds of the machine that it runs on."""
 ON_THIS_KERNEL: ContextVar[bool] = ContextVar("on_this_kernel", default=False)
@@ -103,10 +105,16 @@ def draw_plan(plan: PlanRows, style: GraphStyle = "svg") -> str:
     return drawn
 
 
-def plan_of_mininet(file: Path, name: str) -> ConvertedPlan:
-    """Return the plan of the Topo `name`, or of the only one, in a file for `mn --custom`, and its topology file."""
-    request = requests.Convert(file=file.name, topo=name)
-    return ask(request, file, {file.name: files.read(file)}, below(file.parent), runs_code=True)
+def plan_of_mininet(file: Path, name: str, *, stp: bool = False, routing: str = "") -> ConvertedPlan:
+    """Return the plan of the Topo `name`, or of the only one, in a file for `mn --custom`, and its topology file. The
+    modules beside it go along."""
+    request = requests.Convert(file=file.name, topo=name, stp=stp, routing=routing)
+    found = {file.name: files.read(file)}
+    for pattern in "*.py", "*/*.py":
+        for module in sorted(file.parent.glob(pattern))[:MOST_MODULES]:
+            if module.is_file():
+                found[str(module.relative_to(file.parent))] = files.read(module)
+    return ask(request, file, found, below(file.parent), runs_code=True)
 
 
 def named(file: Path) -> str:

@@ -80,10 +80,13 @@ class Plan(Request[protocol.PlanInfo]):
 
 
 class Convert(Request[protocol.ConvertedPlan]):
-    """Make a topology file of the Mininet Topo `topo` in a file of the job; of the only one if `topo` is empty."""
+    """Make a topology file of the Mininet Topo `topo` in a file of the job; of the only one if `topo` is empty. Its
+    switches run spanning tree, or route by `frr`."""
 
     file: str
     topo: str
+    stp: bool = False
+    routing: str = ""
 
 
 class Draw(Request[protocol.Picture]):

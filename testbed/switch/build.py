@@ -51,7 +51,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     for scope in "all", "default":
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
-    bridge = kernel.add_bridge(BRIDGE, mac, vlan_aware=True)
+    bridge = kernel.add_bridge(BRIDGE, mac, vlan_aware=True, stp=node.stp)
     plane = DataPlane(node, bridge)
     if any(svi.proxy_arp for svi in node.svis):
         nftables.run(no_flooding(node))

@@ -82,6 +82,14 @@ class RouteDefinition(Definition):
     """
 
 
+class BridgeKeys(Definition):
+    stp: bool | None = None
+    """
+    Bridge, switch: true runs the kernel's spanning tree (802.1D), so that links may close loops; the lab is up after
+    its 30 seconds. Default false.
+    """
+
+
 class RoutedKeys(Definition):
     routes: list[RouteDefinition] | None = None
     """

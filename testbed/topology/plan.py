@@ -265,6 +265,8 @@ class Node:
     """Hosts: true if IPv6 is on at every interface, as in a container; else it is on with a planned address."""
     bgp: Bgp | None = None
     """Switches with routed ports."""
+    stp: bool = False
+    """Switches, bridges: true if they run spanning tree."""
     host_routes: bool = False
     """Switches: true if BGP announces each neighbour as a host route."""
     container: Container | None = None

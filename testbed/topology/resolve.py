@@ -229,7 +229,7 @@ def _port(
         return None
     addresses = _addresses(definition, end, link, problems)
     for given in addresses.values():
-        if (length := given.address.network.prefixlen) == given.address.max_prefixlen:
+        if node.planned and (length := given.address.network.prefixlen) == given.address.max_prefixlen:
             wrong = (
                 f"prefix length {length} of {given.address}: an interface with a peer has a subnet, /{length - 1} or"
             )

@@ -62,6 +62,8 @@ class ResolvedNode:
     nic: str = ""
     """The RDMA device of this machine that a host has."""
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
+    stp: bool = False
+    """True if it runs spanning tree."""
     host_routes: bool = False
     """True if other switches may have its subnets too."""
     planned: bool = True

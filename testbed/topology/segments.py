@@ -1,8 +1,8 @@
 """Layer-2 segments: the interfaces that share broadcasts, and so a subnet.
 
 A segment consists of the VLANs of switches, bridges and host interfaces that links join. Two switches share a VLAN by
-an access link or a trunk. Nothing runs spanning tree, so a link that closes a loop is an error. Switches that announce
-host routes share a subnet without a link: then a segment has several broadcast domains.
+an access link or a trunk. A link that closes a loop is an error, unless spanning tree on a node of the loop breaks it.
+Switches that announce host routes share a subnet without a link: then a segment has several broadcast domains.
 """
 
 from dataclasses import dataclass, field
@@ -39,6 +39,13 @@ class Segment:
     """The host interfaces with an address, in the order of the links."""
     networks: dict[Family, IPNetwork] = field(default_factory=dict)
     """The subnet of each family that has addresses."""
+    part: str = ""
+    """The part of the lab, which no link joins with others, by one of its nodes."""
+
+    @property
+    def free(self) -> bool:
+        """Return whether the addresses are those of the file alone: containers may have any."""
+        return not self.svis and not any(port.node.planned for port in self.ports)
 
     def given(self, family: Family) -> list[Given]:
         """Return the addresses of the file in it, those of SVIs first."""
@@ -99,15 +106,23 @@ def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> 
 
 def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> list[Segment]:
     """Return the segments in the order of their first SVI, then of their first link."""
-    joined = _Joined()
+    joined, loops, parts = _Joined(), _Joined(), _Joined()
     for link in links:
         a, b = link.ports
+        parts.join((a.node.name, ""), (b.node.name, ""))
         pairs = [(_untagged(a), _untagged(b))]
         pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
         for one, other in pairs:
-            if one is not None and other is not None and not joined.join(one, other):
+            if one is None or other is None:
+                continue
+            joined.join(one, other)
+            # A node with spanning tree breaks each loop that it is in; a bridge without it passes its messages on.
+            if not (a.node.stp or b.node.stp or loops.join(one, other)):
                 loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
-                problems.add(link.path, f"{loop}, and a lab runs no spanning tree")
+                cure = (
+                    "'stp: true' on a switch or bridge in it runs spanning tree, 'routing: frr' routes between switches"
+                )
+                problems.add(link.path, f"{loop}: {cure}")
     vlans = [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.vlans.items()]
     svis = [SviAddress(node, vlan, given) for node, vlan, addresses in vlans for given in addresses]
     for svi in svis:
@@ -118,12 +133,14 @@ def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], pr
             joined.join(first_of.setdefault(svi.given.address.network, svi.vertex), svi.vertex)
     segments: dict[_Vertex, Segment] = {}
     for svi in svis:
-        segment = Segment(_describe(svi.vertex, nodes), svi.switch.paths["vlans", svi.vlan])
+        part, _ = parts.root((svi.switch.name, ""))
+        segment = Segment(_describe(svi.vertex, nodes), svi.switch.paths["vlans", svi.vlan], part=part)
         segments.setdefault(joined.root(svi.vertex), segment).svis.append(svi)
     for link in links:
         for port, peer in zip(link.ports, reversed(link.ports), strict=True):
             if KINDS[port.node.kind].is_host and (port.node.planned or port.given):
-                segment = Segment(f"the link {port} – {peer}", link.path)
+                part, _ = parts.root((port.node.name, ""))
+                segment = Segment(f"the link {port} – {peer}", link.path, part=part)
                 segments.setdefault(joined.root((port.node.name, port.name)), segment).ports.append(port)
     return list(segments.values())
 

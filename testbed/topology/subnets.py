@@ -46,6 +46,8 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
     if not given:
         return
     network = segment.networks[family] = given[0].address.network
+    if segment.free:
+        return
     owners.append((network, segment, given[0].path))
     for number, this in enumerate(given):
         if this.address.network != network:
@@ -58,9 +60,19 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
-    """Check overlaps. A family's subnets are nested or disjoint: in order, the widest one before is enough."""
+    """Check overlaps. Parts of the lab that no link joins may have the same subnets, unless a switch has an address
+    there."""
+    routed = [owner for owner in owners if owner[1].svis]
+    for part in dict.fromkeys(segment.part for _, segment, _ in owners):
+        own = [owner for owner in owners if owner[1].part == part and not owner[1].svis]
+        _check_part(routed + own, owners, problems)
+
+
+def _check_part(part: list[_Owner], owners: list[_Owner], problems: Problems) -> None:
+    """Check the subnets of a part. A family's subnets are nested or disjoint: in order, the widest one before is
+    enough."""
     widest: _Owner | None = None
-    for owner in sorted(owners, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
+    for owner in sorted(part, key=lambda owner: (owner[0].network_address, owner[0].prefixlen)):
         if widest is not None and owner[0].overlaps(widest[0]):
             # The file reads downwards: report the later of the two.
             (other, of, there), (network, segment, path) = sorted((owner, widest), key=owners.index)
@@ -76,7 +88,7 @@ def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, prob
     taken = {given.address.ip for given in segment.given(family)}
     ports = [port for port in segment.ports if port.node.planned or family in port.given]
     svis = [svi.given for svi in segment.svis if svi.given.address.version == family]
-    needed = len({given.address.ip for given in svis}) + len(ports)
+    needed = 0 if segment.free else len({given.address.ip for given in svis}) + len(ports)
     if needed > usable(network):
         path = svis[0].path if svis else segment.path
         problems.add(path, f"{network} of {segment.name} has {usable(network)} usable addresses, but needs {needed}")

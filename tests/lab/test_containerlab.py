@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab, Topology
-from testbed.errors import InputError, TestbedError
+from testbed.errors import InputError
 from testbed.workload.verbs import Endpoint, connect_pair
 
 ROUTED = """
@@ -65,18 +65,73 @@ def test_what_commands_write_is_kept_and_every_program_of_a_node_has_its_variabl
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "status", "message"),
     [
-        ("ls /nowhere", "a: exec ls /nowhere: status 2: ls: cannot access '/nowhere'"),
-        ("no-such-program", "a: no-such-program cannot be started: No such file"),
+        ("ls /nowhere", 2, "exec ls /nowhere failed: status 2: ls: cannot access '/nowhere'"),
+        ("false", 1, "exec false failed: status 1"),
+        ("no-such-program", 127, "exec no-such-program failed: no-such-program cannot be started: No such file"),
+        ("sleep 31", 127, "exec sleep 31 failed: sleep 31: still running after 30 s"),
     ],
 )
-def test_a_command_that_fails_ends_the_lab_with_its_name_and_status(tmp_path: Path, log, command, message):
+def test_a_command_that_fails_is_a_warning_and_the_next_one_runs(tmp_path: Path, log, command, status, message):
     topology = Topology.parse(ONE.format(f'"echo before", "{command}", "touch {tmp_path}/after"'))
-    with pytest.raises(TestbedError, match=message), Lab(topology, tmp_path, log.emit):
-        pass
+    with Lab(topology, tmp_path, log.emit) as lab:
+        (warning,) = lab.scheduler.programs.failed()
+    assert warning.startswith(f"a: {message}")
     assert (tmp_path / "a-echo-1.log").read_text() == "before\n"
-    assert not (tmp_path / "after").exists()
+    assert (tmp_path / "after").exists()
+    failed = next(event for event in log.find("exec") if event["data"]["status"])
+    assert (failed["data"], failed["text"]) == ({"command": command, "status": status}, warning.removeprefix("a: "))
+
+
+@pytest.mark.topology(
+    """
+name: dummies
+topology:
+  defaults: {kind: linux}
+  nodes: {a: {exec: [ip route add 192.0.2.9/32 via 10.0.0.2]}, b: {network-mode: none}}
+  links:
+    - {endpoints: ["a:eth1", "b:eth1"], ipv4: [10.0.0.1/24, 10.0.0.2/24]}
+    - type: dummy
+      endpoint: {node: b, interface: lo9, mac: "02:00:00:00:00:99", ipv4: 192.0.2.9/32, ipv6: "2001:db8::9/128"}
+"""
+)
+def test_a_dummy_link_is_an_interface_with_addresses_and_no_peer(lab):
+    assert lab["a"].ping("192.0.2.9", within=1)
+    (link,) = json.loads(lab["b"].run("ip", "-json", "-details", "addr", "show", "lo9").stdout)
+    assert (link["linkinfo"]["info_kind"], link["address"], link["flags"][-1]) == (
+        "dummy",
+        "02:00:00:00:00:99",
+        "LOWER_UP",
+    )
+    assert {address["local"] for address in link["addr_info"]} >= {"192.0.2.9", "2001:db8::9"}
+
+
+@pytest.mark.topology(
+    """
+name: managed
+topology:
+  defaults: {kind: linux}
+  nodes:
+    a: {exec: [ip link show eth0]}
+    b: {mgmt-ipv4: 172.20.20.2}
+    c: {network-mode: none}
+  links:
+    - endpoints: ["a:eth1", "b:eth1"]
+    - endpoints: ["b:eth2", "c:eth1"]
+"""
+)
+def test_the_management_network_is_there_where_a_file_speaks_of_it(lab, log):
+    assert [event["data"]["status"] for event in log.find("exec")] == [0]
+    addresses = {name: [str(lab[name]["eth0"].addresses[family]) for family in (4, 6)] for name in ("a", "b")}
+    assert addresses == {
+        "a": ["172.20.20.3/24", "3fff:172:20:20::2/64"],
+        "b": ["172.20.20.2/24", "3fff:172:20:20::3/64"],
+    }
+    assert lab["a"].ping("172.20.20.2", within=1)
+    assert lab["a"].ping("3fff:172:20:20::3", within=1)
+    assert lab.host("a")["eth0"].plan.rdma is None
+    assert list(lab["c"].interfaces) == ["eth1"]
 
 
 def runs(number: str) -> bool:

@@ -256,6 +256,36 @@ def test_a_file_that_only_has_topologies_is_run_as_mn_does(scripts: Path) -> Non
     assert "h1-eth0" in done.err
 
 
+AS_WRITTEN = """
+from mininet.net import Mininet
+from mininet.topo import SingleSwitchTopo
+
+net = Mininet(topo=SingleSwitchTopo(k=3))
+net.start()
+print("dropped", net.pingAll())
+print("rates", [rate.split()[1] for rate in net.iperf((net.get("h1"), net.get("h2")), seconds=1)])
+net["h1"].cmd("vconfig add h1-eth0 7")
+print("vlan", "h1-eth0.7" in net["h1"].cmd("ip link"))
+net.stop()
+"""
+
+
+def test_a_script_has_mininet_s_default_controller_iperf_and_vconfig(tmp_path: Path) -> None:
+    (tmp_path / "star.py").write_text(AS_WRITTEN)
+    done = run_in(tmp_path, "mn", "star.py")
+    assert done.status == 0, done.err
+    assert "dropped 0.0\n" in done.out
+    assert re.search(r"^rates \['[MG]bits/sec', '[MG]bits/sec'\]$", done.out, re.MULTILINE)
+    assert "vlan True\n" in done.out
+
+
+def test_mn_without_a_script_takes_the_options_of_mn(scripts: Path) -> None:
+    done = run_in(scripts, "mn", "--custom", "topo.py", "--topo", "pair", "--test", "pingall")
+    assert (done.status, "0% dropped (2/2 received)" in done.err) == (0, True)
+    done = run_in(scripts, "mn", "--topo", "linear,3", text="h3 ibv_devices\nexit\n")
+    assert (done.status, "h3-eth0" in done.err) == (0, True)
+
+
 def test_a_script_that_makes_nothing_is_refused_and_one_that_fails_has_its_status(scripts: Path) -> None:
     none = run_in(scripts, "mn", "none.py")
     assert (none.status, "none.py creates no network" in none.error) == (2, True)

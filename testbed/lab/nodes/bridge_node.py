@@ -15,6 +15,6 @@ class Bridge(Node[Interface]):
 
     def configure(self) -> None:
         super().configure()
-        bridge = self.kernel.add_bridge(BRIDGE)
+        bridge = self.kernel.add_bridge(BRIDGE, stp=bool(self.plan and self.plan.stp))
         for interface in self.interfaces.values():
             self.kernel.enslave(interface.index, bridge)

@@ -77,7 +77,7 @@ class Kind:
         return f"{self.name} {node.name}"
 
     def plan(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> Node:
-        return Node(node.name, self.planned_as or self.name, interfaces)
+        return Node(node.name, self.name, interfaces)
 
 
 def static_routes(node: ResolvedNode, own: list[IPInterface], problems: Problems) -> tuple[Route, ...]:

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from testbed.documents.problems import Problems
 from testbed.topology.addressing import bgp, svi_mac
-from testbed.topology.definition import RoutedKeys
+from testbed.topology.definition import BridgeKeys, RoutedKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
@@ -34,7 +34,7 @@ SviAddresses = Annotated[
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
-class SwitchKeys(RoutedKeys):
+class SwitchKeys(RoutedKeys, BridgeKeys):
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
@@ -71,6 +71,7 @@ class Switch(Kind):
     def complete(self, node: ResolvedNode, problems: Problems) -> None:
         keys: SwitchKeys = node.keys
         node.host_routes = bool(keys.host_routes)
+        node.stp = bool(keys.stp)
         for vlan, addresses in (keys.vlans or {DEFAULT_VLAN: []}).items():
             found = node.vlans[vlan] = {}
             for index, address in enumerate(addresses):
@@ -119,4 +120,5 @@ class Switch(Kind):
             routes=static_routes(node, own, problems) if keys.routes is not None else (),
             bgp=speaker,
             host_routes=node.host_routes,
+            stp=node.stp,
         )

@@ -167,7 +167,7 @@ def test_a_link(link: str, message: str) -> None:
         ),
         (
             ["{endpoints: [br:p1, sw:e1], vlan: 10}", "^{endpoints: [br:p2, sw:e2], vlan: 10}"],
-            "this link closes a layer-2 loop (bridge br), and a lab runs no spanning tree",
+            "this link closes a layer-2 loop (bridge br): 'stp: true' on a switch or bridge in it runs",
         ),
     ],
 )
@@ -180,4 +180,7 @@ def test_a_trunk_with_two_links_is_a_loop_in_its_vlan() -> None:
         "name: lab\ntopology:\n  nodes: {s1: {kind: switch}, s2: {kind: switch}}\n  links:\n"
         "    - {endpoints: [s1:e1, s2:e1], trunk: [1]}\n    - {endpoints: [s1:e2, s2:e2]}\n"
     )
-    assert lines == ["t.yml:6:7: this link closes a layer-2 loop (VLAN 1 of s1), and a lab runs no spanning tree"]
+    assert lines == [
+        "t.yml:6:7: this link closes a layer-2 loop (VLAN 1 of s1): 'stp: true' on a switch or bridge in it runs "
+        "spanning tree, 'routing: frr' routes between switches"
+    ]

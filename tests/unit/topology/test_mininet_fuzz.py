@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from testbed.errors import InputError
 from testbed.topology import Topology
 from testbed.topology.mininet import convert
+from testbed.topology.mininet.network import Mininet
 from testbed.topology.mininet.recording import Topo
 
 NAMES = st.one_of(
@@ -93,8 +94,13 @@ def test_any_topo(nodes: list[Node], links: list[Link], name: str) -> None:
             for one, other, options in links:
                 self.addLink(one, other, **options)
 
+    Mininet.made = []
     try:
-        text = convert(name, Made(), source="topo.py")
+        net = Mininet(Made())
+    except Exception:
+        return  # `read` reports any, with its line
+    try:
+        text = convert(name, net, source="topo.py")
         Topology.parse(text, source="converted").plan()
     except InputError:
         return

@@ -136,6 +136,33 @@ class TestContainersThatRun:
             a.run("perl", "-e", "1")
 
 
+SHARING = """
+name: sharing
+topology:
+  rdma_mode: exclusive
+  defaults: {kind: linux, image: "testbed-tests/tools:1"}
+  nodes:
+    first: {stages: {create: {wait-for: [{node: main, stage: healthy}]}}, exec: [ls /sys/class/net/eth1]}
+    main:
+      cmd: sh -c "sleep 5; touch /ready; exec sleep 1000"
+      healthcheck: {test: [CMD-SHELL, "ls /ready"], interval: 2}
+    sidecar: {network-mode: container:main, cmd: sleep 1000}
+  links:
+    - {endpoints: ["main:eth1", "first:eth1"], ipv4: [10.0.0.1/24, 10.0.0.2/24]}
+"""
+
+
+def test_a_container_shares_a_network_and_waits_for_the_health_of_another(tmp_path, log):
+    with Lab(Topology.parse(SHARING), tmp_path, log.emit) as lab:
+        began = {event["node"]: event["t"] / 1e9 for event in log.find("container")}
+        assert began["main"] < began["sidecar"] < 5 < began["main"] + 5 <= began["first"] < began["main"] + 8
+        assert [event["data"]["status"] for event in log.find("exec")] == [0]
+        assert "10.0.0.1/24" in lab["sidecar"].run("ip", "addr", "show", "eth1").stdout
+        assert list(lab["sidecar"].interfaces) == []
+        assert lab["sidecar"].run("ls", "/sys/class/infiniband").stdout == "main-eth1\n"
+        assert lab["sidecar"].run("ps", "-o", "args").stdout.splitlines()[1] == "sleep 1000"
+
+
 def test_an_image_without_a_shell_runs_its_programs_and_says_what_is_missing(tmp_path, log):
     with Lab(Topology.parse(ONE.format("bare:1")), tmp_path, log.emit) as lab:
         assert "device" in lab["a"].run("ibv_devices").stdout
@@ -156,7 +183,7 @@ def test_a_container_that_cannot_live_ends_the_lab_with_the_reason(tmp_path, log
             lab["a"].run("ls")
         assert "such as sleep infinity" in caught.value.hint
     bound = ONE.format("tools:1").replace("1}", "1, binds: ['none.txt:/x']}", 1)
-    assert "bind none.txt:/x: the file does not exist beside" in refused(bound, tmp_path, log.emit).message
+    assert "bind none.txt:/x: the file does not exist" in refused(bound, tmp_path, log.emit).message
     nothing = ONE.format("tools:1").replace("1}", "1, cmd: /nothing}", 1)
     assert "no such file or directory" in refused(nothing, tmp_path, log.emit).message
     assert containers() == []
