@@ -142,6 +142,28 @@ def from_mininet(file: str, stp: bool, routing: str | None, output: Path | None)
         then(f"testbed up {output}")
 
 
+@topology.command(
+    "from-kathara",
+    help="""Convert a Kathará lab into a topology file.
+
+    DIR has lab.conf, and beside it the startup script and the directory of files of each device. The file's binds name
+    them, so they stay where they are. Devices are containers of the lab's images, which `testbed image add` adds.""",
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--containers/--no-containers",
+    default=True,
+    help="Devices are containers, the default, or have the programs of the lab's machine and no files of theirs.",
+)
+@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; it must not exist.")
+def from_kathara(directory: Path, containers: bool, output: Path | None) -> None:
+    base = output.parent if output else directory
+    request = requests.ConvertKathara(directory=str(directory), base=str(base), containers=containers)
+    give(questions.ask(request, directory), output, over=False)
+    if output:
+        then(f"testbed up {output}")
+
+
 def _plan_of_mininet(file: str, *, stp: bool = False, routing: str = "") -> ConvertedPlan:
     path, _, name = file.partition(":") if not os.path.isfile(file) else (file, "", "")
     options.prepare_for_code()

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import yaml
 
 from testbed.documents.text import Mark, Path, check_size, describe, place, quoted
+from testbed.documents.variables import has_variable, unescaped
 from testbed.errors import InputError
 
 MAX_NODES = 50_000
@@ -185,12 +186,13 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> Any:
         text: str = event.value
-        if "${" in text:
+        if has_variable(text):
             self._fail(
                 mark,
                 f"{describe(text)} uses an environment variable; other tools expand it, testbed does not, so that a "
-                "lab is the same everywhere. Write the value",
+                "lab is the same everywhere. Write the value, or $${ for a literal ${",
             )
+        text = unescaped(text)
         return _plain(text) if event.implicit[0] else text
 
     def _count(self, node: _Node, alias: Mark, depth: int) -> None:

@@ -41,6 +41,7 @@ HANDLERS: dict[type[Request[Any]], str] = {
     requests.Profiles: "describe:profiles",
     requests.Plan: "topologies:plan",
     requests.Convert: "topologies:convert",
+    requests.ConvertKathara: "topologies:convert_kathara",
     requests.Draw: "topologies:draw",
     requests.DrawPlan: "topologies:draw_plan",
     requests.Fabric: "topologies:fabric",

@@ -37,6 +37,14 @@ def convert(request: requests.Convert, context: Context) -> ConvertedPlan:
     return {**plan_info(Topology.parse(text, source=f"{request.file} as converted")), "text": text}
 
 
+def convert_kathara(request: requests.ConvertKathara, _: Context) -> str:
+    from testbed.topology import kathara
+
+    text = kathara.convert(Path(request.directory), Path(request.base), containers=request.containers)
+    planned(Topology.parse(text, source=f"{request.directory} as converted"))
+    return text
+
+
 def draw(request: requests.Draw, _: Context) -> Picture:
     from testbed.topology import graph
 

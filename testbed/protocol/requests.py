@@ -89,6 +89,14 @@ class Convert(Request[protocol.ConvertedPlan]):
     routing: str = ""
 
 
+class ConvertKathara(Request[str]):
+    """Return the topology file, to be in the directory `base`, of the Kathará lab in a directory of this machine."""
+
+    directory: str
+    base: str
+    containers: bool = True
+
+
 class Draw(Request[protocol.Picture]):
     """Draw a topology file, named as for `Plan`."""
 

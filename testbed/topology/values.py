@@ -15,7 +15,7 @@ TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MIN_RATE, MAX_RATE = 8_000, 800_000_000_000
 MAX_DELAY_S = 100.0
 
-LABEL = r"[A-Za-z0-9](([A-Za-z0-9_-]|\.(?=[A-Za-z0-9])){0,61}[A-Za-z0-9])?"
+LABEL = r"[A-Za-z0-9](([A-Za-z0-9_-]|\.(?=[A-Za-z0-9])){0,61}[A-Za-z0-9_])?"
 INTERFACE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,14}"
 MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""

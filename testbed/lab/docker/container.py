@@ -4,6 +4,7 @@ The namespace, its links, addresses and RDMA devices are those of any host, and 
 Docker gets no network; its runtime (runtime.sh) puts the container into the namespace.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from testbed.topology import Container as ContainerPlan
 SHELLS = "bash", "sh", "ash"
 CAPABILITIES = "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"
 """Capabilities beside Docker's own. containerlab gives all; a container here does not have its machine's devices."""
+THROUGH_A_FILE = '"$0" "$@" > /.exec.$$ 2>&1; s=$?; cat /.exec.$$; rm -f /.exec.$$; exit $s'
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -95,6 +97,15 @@ class DockerContainer:
                 raise InputError(f"{self._node.name}: {missing}", hint=hint)
             binds.append(f"{source}:{bind.target}:{'ro' if bind.read_only else 'rw'}")
         return binds
+
+    def leaving_daemons(self, command: Sequence[str]) -> Sequence[str]:
+        """Return a command that ends with its program: runc waits for the end of the output, which daemons that the
+        program leaves hold open (FRR's do). Where the image has a shell, the output goes through a file."""
+        if not (
+            docker.program_in(self._root, command[0], self._path) and docker.program_in(self._root, "sh", self._path)
+        ):
+            return command  # `launcher` names what is missing
+        return ["sh", "-c", THROUGH_A_FILE, *command]
 
     def ended(self) -> bool:
         """Return whether it has ended."""

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from testbed.documents.problems import Problems
+from testbed.documents.variables import escaped
 from testbed.errors import InputError
 from testbed.topology.mininet.network import Mininet, first_address, in_subnet
 from testbed.topology.models import split_endpoint
@@ -166,7 +167,7 @@ class _Conversion:
 
     def _command(self, node: str, command: str) -> str:
         """Return a command of a shell for `exec`, with the names that interfaces have in the lab."""
-        text = re.sub(rf"\b{re.escape(node)}-(?=[A-Za-z])", "", command)
+        text = escaped(re.sub(rf"\b{re.escape(node)}-(?=[A-Za-z])", "", command))
         return text if re.fullmatch(r"[\w\s./:=,@+-]+", text) else shlex.join(["bash", "-c", text])
 
     # Switches
