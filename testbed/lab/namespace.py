@@ -152,15 +152,14 @@ class Namespace:
         ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output."""
         return self._start(command, self.context.emit)
 
-    def launch(self, *command: str, own_run: bool = True, name: str = "") -> Process:
+    def launch(self, *command: str, own_run: bool = True) -> Process:
         """Start a program as `spawn` does, for a caller that reports its end itself. Without `own_run` it finds the
-        machine's /run, with the names of all nodes' namespaces. `name` is the program's name in that of its output, if
-        the command is another one."""
-        return self._start(command, None, own_run=own_run, name=name)
+        machine's /run, with the names of all nodes' namespaces."""
+        return self._start(command, None, own_run=own_run)
 
-    def _start(self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True, name: str = "") -> Process:
+    def _start(self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True) -> Process:
         self._files += 1
-        log = self.context.file(f"{self.name}-{Path(name or command[0]).name}-{self._files}.log")
+        log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
         launcher = self.launcher(command[0])
         process = Process(
@@ -170,10 +169,6 @@ class Namespace:
         self.defer(process.stop)
         return process
 
-    def leaving_daemons(self, command: Sequence[str]) -> Sequence[str]:
-        """Return a command that ends when its program does, whatever daemons that leaves."""
-        return command
-
     def execute(self, commands: Sequence[Sequence[str]]) -> None:
         """Run the commands of the file. One that fails is reported, as in containerlab, and the lab goes on. Daemons
         that they start end with the lab."""
@@ -182,7 +177,7 @@ class Namespace:
         for command in commands:
             text, why = shlex.join(command), ""
             try:
-                process = self.launch(*self.leaving_daemons(command), name=command[0])
+                process = self.launch(*command)
                 if status := process.wait(COMMAND_S):
                     why = ": ".join(filter(None, (f"status {status}", process.output.strip()[-MOST_OUTPUT:])))
             except TestbedError as error:  # it cannot be started, or goes on

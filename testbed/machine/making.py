@@ -109,7 +109,7 @@ async def make(
         await boot(image, flavour, lowest)
     if not missing:
         return None
-    bytecode = await compiled(image, flavour, missing)
+    bytecode = await compiled(image, flavour, missing, log)
     opened = await stack.enter_async_context(Opened(image, flavour, lowest))
     await opened.begin()
     for target in missing:
@@ -171,7 +171,7 @@ def place_of(name: str) -> str:
     return str(path.parent / "__pycache__" / f"{path.stem}{SUFFIX}")
 
 
-async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> dict[str, bytes]:
+async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot], log: Log) -> dict[str, bytes]:
     """Return the bytecode of the snapshots' files, by name; a file that cannot be compiled has none: the import reports
     why. Compiling is most of the work of an import, and a file's bytecode does not depend on what was compiled before:
     it is cached, and made in its own machine."""
@@ -190,6 +190,9 @@ async def compiled(image: Image, flavour: Flavour, targets: list[Snapshot]) -> d
         lowest = targets[0]
         while lowest.below:
             lowest = lowest.below
+        if not lowest.usable():  # others were used since, and it was the oldest one
+            log(lowest.text)
+            await boot(image, flavour, lowest)
         async with Opened(image, flavour, lowest) as opened:
             await opened.begin()
             await install(opened, {"call": COMPILE, "install": "/run/testbed/bytecode"}, {**files, **compiler})

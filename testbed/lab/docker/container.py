@@ -4,7 +4,6 @@ The namespace, its links, addresses and RDMA devices are those of any host, and 
 Docker gets no network; its runtime (runtime.sh) puts the container into the namespace.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,10 @@ from testbed.topology import Container as ContainerPlan
 SHELLS = "bash", "sh", "ash"
 CAPABILITIES = "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"
 """Capabilities beside Docker's own. containerlab gives all; a container here does not have its machine's devices."""
-THROUGH_A_FILE = '"$0" "$@" > /.exec.$$ 2>&1; s=$?; cat /.exec.$$; rm -f /.exec.$$; exit $s'
+OUTPUT_AS_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" 3>&1 4>&2')
+OUTPUT_TO_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" >&3 2>&4 3>&- 4>&-')
+"""The words around runc by which a program gets its starter's files for output. runc gives it pipes, and waits for the
+end of what goes through them, which daemons that the program leaves hold open: FRR's start script never ended."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -98,15 +100,6 @@ class DockerContainer:
             binds.append(f"{source}:{bind.target}:{'ro' if bind.read_only else 'rw'}")
         return binds
 
-    def leaving_daemons(self, command: Sequence[str]) -> Sequence[str]:
-        """Return a command that ends with its program: runc waits for the end of the output, which daemons that the
-        program leaves hold open (FRR's do). Where the image has a shell, the output goes through a file."""
-        if not (
-            docker.program_in(self._root, command[0], self._path) and docker.program_in(self._root, "sh", self._path)
-        ):
-            return command  # `launcher` names what is missing
-        return ["sh", "-c", THROUGH_A_FILE, *command]
-
     def ended(self) -> bool:
         """Return whether it has ended."""
         return not self._root.exists()
@@ -142,7 +135,12 @@ class DockerContainer:
             if program.rpartition("/")[2] in SHELLS:
                 raise self._without(f"no shell {program}")
             raise self._without(f"no program {program}")
-        return ["runc", "--root", docker.RUNTIME_STATE, "exec", *(["--tty"] if terminal else []), self._id]
+        runc = ["runc", "--root", docker.RUNTIME_STATE, "exec"]
+        if terminal:
+            return [*runc, "--tty", self._id]
+        if not docker.program_in(self._root, "sh", self._path):
+            return [*runc, self._id]
+        return [*OUTPUT_AS_3_AND_4, *runc, "--preserve-fds", "2", self._id, *OUTPUT_TO_3_AND_4]
 
     def _without(self, what: str) -> InputError:
         hint = "Run programs of the image by their names, or use an image with a shell."

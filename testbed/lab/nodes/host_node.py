@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Protocol
@@ -105,9 +105,6 @@ class Host(Node[HostInterface]):
     def begin(self) -> None:
         if self.container:
             self.container.start()
-
-    def leaving_daemons(self, command: Sequence[str]) -> Sequence[str]:
-        return self.container.leaving_daemons(command) if self.container else command
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
         return self.container.launcher(program, terminal=terminal) if self.container else []

@@ -1,8 +1,10 @@
 """A machine that makes a snapshot while the run is planned: whoever begins from it gets it, and else it is ended."""
 
+import asyncio
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -74,3 +76,38 @@ def test_what_goes_wrong_with_it_is_raised_where_the_machine_begins(
         run(nothing())
         with pytest.raises(MachineError, match="could not load"):
             run(machine(ended, []))
+
+
+def test_the_first_snapshot_is_made_again_when_only_those_on_it_are_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The least recently used files are removed: the lowest snapshot is needed only to compile what was edited."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done: list[str] = []
+
+    class Opened:
+        outcome = SimpleNamespace(extract=lambda _: None)
+
+        def __init__(self, image: object, flavour: object, source: snapshot.Snapshot) -> None:
+            self.source = source
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def begin(self) -> None:
+            done.append(f"began from {self.source.text}")
+
+    async def boot(image: object, flavour: object, target: snapshot.Snapshot) -> None:
+        done.append(f"made {target.text}")
+
+    async def install(*_: object) -> None: ...
+
+    for name, function in ("Opened", Opened), ("boot", boot), ("install", install):
+        monkeypatch.setattr(making, name, function)
+    first = snapshot.Snapshot("a" * 64, "the first")
+    edited = snapshot.Snapshot("b" * 64, "the code", first, files={"x.py": b"x = 1"})
+    image = SimpleNamespace(manifest={"digest": "d"})
+    asyncio.run(making.compiled(image, making.VIRTUAL, [edited], done.append))  # type: ignore[arg-type]
+    assert done == ["the first", "made the first", "began from the first"]

@@ -126,6 +126,14 @@ class TestContainersThatRun:
         stubborn.stop()
         assert "while :" not in lab["a"].run("ps", "-o", "args").stdout
 
+    def test_a_program_ends_although_a_daemon_that_it_leaves_holds_its_output(self, lab):
+        a = lab["a"]
+        done = a.run("sh", "-c", "sleep 300 & echo out; echo err >&2; exit 4", within=5, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (4, "out\n", "err\n")
+        program = a.spawn("sh", "-c", "sleep 300 & echo begun")
+        assert (program.wait(5), program.output) == (0, "begun\n")
+        assert a.run("ps", "-o", "args").stdout.count("sleep 300") == 2
+
     def test_programs_in_a_container_have_statuses_input_and_deadlines(self, lab):
         a = lab["a"]
         assert a.run("sh", "-c", "exit 7", check=False).returncode == 7
