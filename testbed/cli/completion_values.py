@@ -48,7 +48,7 @@ def items(found: Iterable[tuple[str, str]], incomplete: str) -> Items:
 def positional(context: click.Context, name: str) -> list[str]:
     """Return the values of an argument on the line. Behind an option without a value click does not sort them."""
     value = context.params.get(name)
-    return [value] if isinstance(value, str) else [*(value or context.args)]
+    return [value] if value and isinstance(value, str) else [*(value or context.args)]
 
 
 # Labs

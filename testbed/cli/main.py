@@ -92,6 +92,8 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "help":
+            return help_command()
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -108,6 +110,18 @@ class LazyGroup(click.Group):
         for heading, start, end in zip(SECTIONS.values(), starts, starts[1:], strict=False):
             with formatter.section(heading):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names[start:end]])
+
+
+def help_command() -> click.Command:
+    """Return the command `help [COMMAND…]`, which is `[COMMAND…] --help`."""
+
+    @click.command("help", add_help_option=False)
+    @click.argument("words", nargs=-1)
+    @click.pass_context
+    def show_help(context: click.Context, words: tuple[str, ...]) -> None:
+        cli.main([*words, "--help"], prog_name="testbed", standalone_mode=False)
+
+    return show_help
 
 
 def print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -131,6 +145,7 @@ def main() -> None:
         stream.reconfigure(errors="replace")
     if "_TESTBED_COMPLETE" in os.environ:
         importlib.import_module("testbed.cli.completion")  # registers its shells
+    os.environ["PATH"] = with_sbin(os.environ.get("PATH", os.defpath))
     interrupts = Interrupts()
     try:
         status = invoke(sys.argv[1:])
@@ -140,6 +155,14 @@ def main() -> None:
         status = interrupted(sys.argv[1:])
     interrupts.over()
     sys.exit(128 + interrupts.first if interrupts.first else status)
+
+
+def with_sbin(path: str) -> str:
+    """Return a PATH with the directories of administrators' programs, which Debian's users do not have."""
+    known = path.split(os.pathsep)
+    return os.pathsep.join(
+        [*known, *(place for place in ("/usr/local/sbin", "/usr/sbin", "/sbin") if place not in known)]
+    )
 
 
 def invoke(arguments: Sequence[str]) -> int:

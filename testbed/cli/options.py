@@ -14,7 +14,7 @@ from testbed.cli.output import log
 from testbed.cli.progress import ensure_image
 from testbed.cli.scenario_options import out_option
 from testbed.errors import UnsupportedError
-from testbed.machine import checkup, containers, kvm, qemu, questions, scenarios
+from testbed.machine import cache, checkup, containers, kvm, qemu, questions, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.local import LocalMachine
 from testbed.machine.scenarios import Source
@@ -96,6 +96,7 @@ def prepare_for_code() -> None:
 
 def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -> Machine:
     """Return the machine of the options; build its image if need be. `log` gets the lines on slow steps."""
+    cache.WAITING.set(log)
     if machine_name == "local":
         if clock == "virtual":
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")

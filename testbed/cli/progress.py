@@ -56,6 +56,11 @@ def output_console(*, uncut: bool = False) -> Console:
     return PlainConsole(width=UNCUT if uncut else None)
 
 
+def table_console() -> Console:
+    """Return a console for tables: a terminal's width there, and whole lines in a pipe or a file, with whole names."""
+    return PlainConsole(width=None if sys.stdout.isatty() else UNCUT)
+
+
 def ensure_image() -> Image:
     """Return the image; build it with a display where it is missing."""
     if found := image.find():

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from testbed.cli.completion_values import scenarios as scenarios_
 from testbed.cli.output import json_option
-from testbed.cli.progress import output_console
+from testbed.cli.progress import output_console, table_console
 from testbed.cli.words import plain, plain_lines, setting
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import questions, scenarios
@@ -34,7 +34,7 @@ def list_(tag: str | None, as_json: bool) -> None:
         keys = ("name", "title", "tags", "variants")
         click.echo(json.dumps([{key: info[key] for key in keys} for info in infos]))  # type: ignore[literal-required]
         return
-    console = output_console()
+    console = table_console()
     wide = console.width >= WIDE
     table = columns("name", "title", *(["tags"] if wide else []))
     for info in infos:

@@ -182,10 +182,12 @@ def schema() -> None:
     Without FILE it draws the lab that is up, with the MACs and addresses that it has now; pods are not drawn."""
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--topo", "-t", type=click.Path(path_type=Path), help="The same as FILE, for containerlab's users.")
 @click.option("--format", "style", type=click.Choice(get_args(GraphStyle)), default="svg", show_default=True)
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file.")
 @lab_option
-def graph(file: Path | None, style: GraphStyle, output: Path | None, name: str) -> None:
+def graph(file: Path | None, topo: Path | None, style: GraphStyle, output: Path | None, name: str) -> None:
+    file = file or topo
     if file is None:
         picture = drawn_lab(name, style)
     else:

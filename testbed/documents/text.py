@@ -51,6 +51,8 @@ def read(file: FilePath, what: str, pattern: str) -> bytes:
         if stat.S_ISDIR(mode):
             inside = sorted(file.glob(pattern))
             hint = f"Give the file, for example {inside[0]}" if inside else "Give the file."
+            if (file / "lab.conf").exists():
+                hint = f"It is a Kathará lab: testbed topology from-kathara {file} -o lab.clab.yml"
             raise InputError(f"is a directory; expected a {what}", where=source, hint=hint)
         if not stat.S_ISREG(mode):
             raise InputError("is not a regular file", where=source)

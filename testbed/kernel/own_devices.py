@@ -29,7 +29,7 @@ from pathlib import Path
 from testbed.errors import TestbedError
 from testbed.kernel import mounts, netns
 from testbed.kernel.rdma import Rdma
-from testbed.kernel.syscalls import closing_fd
+from testbed.kernel.syscalls import closing_fd, own_host_name
 
 ROOT = Path("/run/testbed/rdma")
 """A tmpfs of its own: /run is often mounted without devices. It has a directory for each node."""
@@ -168,6 +168,8 @@ class _View:
 
     machine: str
     """The namespace of its node."""
+    name: str
+    """The host name of its programs."""
     privileged: bool
     given: set[str] = field(default_factory=set)
     """Devices of its node whose files it has."""
@@ -204,10 +206,10 @@ def end() -> None:
         mounts.unmount(ROOT)
 
 
-def add(namespace: str, node: str = "", *, privileged: bool = False) -> None:
-    """Show only the namespace's own devices to programs that start in it from now on. A pod's namespace is on the
-    machine of its `node`, another namespace, and may be `privileged`."""
-    _OF[namespace] = _View(node or namespace, privileged)
+def add(namespace: str, name: str, node: str = "", *, privileged: bool = False) -> None:
+    """Show only the namespace's own devices to programs that start in it from now on; their host name is `name`. A
+    pod's namespace is on the machine of its `node`, another namespace, and may be `privileged`."""
+    _OF[namespace] = _View(node or namespace, name, privileged)
 
 
 def give(namespace: str, devices: Iterable[str]) -> None:
@@ -301,12 +303,13 @@ def entered(namespace: str, devices_of: str = "", *, own_run: bool = True) -> It
         own.refresh()
     if namespace in _OF:
         _own(namespace)
-    with netns.entered(namespace), mounts.own_mounts():
+    with netns.entered(namespace), mounts.own_mounts(), ExitStack() as names:
         if namespace in _OF:
             for part in NET:
                 mounts.mount(ROOT / namespace / "sys" / part, f"/sys/{part}", mounts.MS_BIND)
             if own_run:
                 _mount_run(namespace)
+            names.enter_context(own_host_name(_OF[namespace].name))
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)

@@ -8,6 +8,7 @@ import math
 import os
 import select
 import signal
+import socket
 import time
 import traceback
 import warnings
@@ -17,7 +18,7 @@ from typing import Any
 from testbed.errors import TestbedError
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-CLONE_FS, CLONE_NEWNS, CLONE_NEWNET = 0x200, 0x20000, 0x40000000
+CLONE_FS, CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x200, 0x20000, 0x4000000, 0x40000000
 
 
 @functools.cache
@@ -65,6 +66,18 @@ def enter(path: str | os.PathLike[str], kind: int) -> None:
     """Move the calling thread into the namespace of a file."""
     with closing_fd(os.open(path, os.O_RDONLY)) as handle:
         setns(handle, kind)
+
+
+@contextlib.contextmanager
+def own_host_name(name: str) -> Iterator[None]:
+    """Run the block in a UTS namespace with this host name, which programs that it starts keep."""
+    with closing_fd(os.open("/proc/thread-self/ns/uts", os.O_RDONLY)) as before:
+        unshare(CLONE_NEWUTS)
+        try:
+            socket.sethostname(name)
+            yield
+        finally:
+            setns(before, CLONE_NEWUTS)
 
 
 def unshare(flags: int) -> None:

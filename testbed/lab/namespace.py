@@ -49,7 +49,7 @@ class Namespace:
         with self.entered():
             try:
                 self.kernel = Rtnetlink()
-                own_devices.add(self.namespace)
+                own_devices.add(self.namespace, name)
             except BaseException:
                 netns.delete(self.namespace)
                 raise

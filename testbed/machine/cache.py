@@ -12,13 +12,18 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 from testbed.errors import DISK_FULL, UnsupportedError
 from testbed.machine import child_processes
 
 MAKING = "making-"
+WAITING: ContextVar[Callable[[str], None]] = ContextVar("waiting", default=lambda _: None)  # a function
+"""What gets the line that names the process for which this one waits."""
+REPORT_S = 1.0
+LOCK_WORDS, MOST_COMMAND = 5, 80
 OWN = "Set XDG_CACHE_HOME to one of your own directories."
 LARGER_DISK = "Free some space there, or set XDG_CACHE_HOME to a larger disk."
 
@@ -51,21 +56,43 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Lock the directory `path` against other processes. Wait for its holder, or raise BlockingIOError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                raise
+            WAITING.get()(waiting_for(path))
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
 
 
+def waiting_for(path: Path) -> str:
+    """Return in words that a directory is locked, with the process that holds it if it is one of this user."""
+    here = path.stat()
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if words[1] == "FLOCK" and len(words) > LOCK_WORDS and words[5].endswith(f":{here.st_ino}"):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{words[4]}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                return f"wait for another testbed, process {words[4]}: {command.strip()[:MOST_COMMAND]}"
+    return f"wait for another testbed, which works in {path}"
+
+
 @contextlib.asynccontextmanager
 async def locked_async(path: Path) -> AsyncIterator[None]:
     """Lock the directory without blocking the event loop, whose own tasks may hold the lock."""
+    reported = time.monotonic() + REPORT_S
     with contextlib.ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(locked(path, wait=False))
                 break
             except BlockingIOError:
+                if time.monotonic() > reported:
+                    reported = float("inf")
+                    WAITING.get()(waiting_for(path))
                 await asyncio.sleep(0.05)
         yield
 

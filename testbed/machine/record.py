@@ -215,6 +215,8 @@ def check_names(record: RunResult, where: str) -> None:
 def load(directory: Path) -> RunResult:
     """Return a run directory's complete record: its copy of the scenario's files is what was run. Else InputError."""
     path = directory / RESULT
+    if not directory.exists():
+        raise InputError("does not exist", where=str(directory), hint=_guess(directory))
     if not path.is_file():
         raise InputError("is not a run directory: it has no result.json", where=str(directory), hint=_guess(directory))
     from pydantic import ValidationError  # not needed for writing

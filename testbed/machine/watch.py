@@ -34,6 +34,17 @@ REMIND_S = 60.0
 """Wall seconds between two messages on the same subject."""
 
 
+_remarked: list[float] = []
+"""When this process has said last that the host is busy, whatever machine it is about."""
+
+
+def remark_busy(log: Callable[[str], None]) -> None:
+    """Log, once in a process, that the host is busy."""
+    if not _remarked:
+        _remarked.append(time.monotonic())
+        log("this host is busy: a machine mostly waits for a CPU")
+
+
 class Watch:
     """Watch of a running machine, called repeatedly. Raise MachineError when it hangs, StarvedError without a CPU."""
 
@@ -75,7 +86,7 @@ class Watch:
         elapsed, waited = self._starvation.look()
         self._busy = self._busy + 1 if waited > BUSY_SHARE * elapsed else 0
         if self._busy >= BUSY_LOOKS:
-            self._remark("busy", "this host is busy: a machine mostly waits for a CPU")
+            remark_busy(self._log)
         if now - self._last_sign >= QUIET_S:
             await self._look_at_guest(elapsed, waited)
 

@@ -69,6 +69,17 @@ def _matters(key: str | int, value: Any) -> bool:
     return key == "network-mode" and value != "host"
 
 
+def other_format(value: dict[Any, Any]) -> tuple[str, str] | None:
+    """Return what a file of another tool is, and the way from there; None for a topology, also a wrong one."""
+    if value.get("type") == "topology" and "project_id" in value:
+        text = "this is a project of GNS3, whose nodes are images of machines and routers that a lab does not run"
+        return text, "Write its links as a topology file with `linux` nodes: docs/mininet.md, Files of containerlab."
+    if "topology" not in value and "nodes" in value and ({"module", "provider", "defaults", "links"} & value.keys()):
+        text = "this is a topology of netlab, which writes a file for containerlab from it"
+        return text, "Run `netlab create --provider clab FILE`, and use the clab.yml that it writes."
+    return None
+
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -109,6 +120,8 @@ def validate(model: type[Model], document: YamlDocument) -> tuple[Model, list[No
     if not isinstance(value, dict):
         problems.add((), f"a topology must be a mapping with 'name' and 'topology', not {describe(value)}")
         problems.stop()
+    if way := other_format(value):
+        raise InputError(way[0], where=place(document.source, Mark(1, 1)), hint=way[1])
     found = take_out(value, document, model)
     if isinstance(value.get("mgmt"), list) and value["mgmt"]:
         text = "'mgmt': a lab has one management network, the first of the list"

@@ -1,5 +1,6 @@
 """Programs that people bring to a network: each does its work between two nodes."""
 
+import socket
 import time
 
 import pytest
@@ -102,3 +103,11 @@ def test_a_wait_wakes_when_a_program_ends(lab):
     begin = time.monotonic()
     assert lab.scheduler.wait(lambda: not program.running, 60, pause=60)
     assert 7.2 < time.monotonic() - begin < 7.5
+
+
+def test_a_program_has_the_host_name_of_its_node_and_the_machine_keeps_its_own(lab):
+    machine = socket.gethostname()
+    assert lab["a"].run("hostname").stdout == "a\n"
+    program = lab["b"].spawn("uname", "-n")
+    assert (program.wait(5), program.output) == (0, "b\n")
+    assert socket.gethostname() == machine not in ("a", "b")

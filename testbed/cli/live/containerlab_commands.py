@@ -5,20 +5,16 @@ Source of the flags: https://containerlab.dev/cmd/deploy/ and https://containerl
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from testbed.cli import completion_values
 from testbed.cli.live.live_options import format_option
-from testbed.cli.live.up import down, take_down, up
+from testbed.cli.live.up import down, remove_run, take_down, up
 from testbed.errors import InputError
-
-if TYPE_CHECKING:
-    from testbed.machine.live.labs import Lab
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUFFIXES = ".clab.yml", ".clab.yaml"
@@ -95,6 +91,13 @@ def topology(given: str) -> Path:
     return found[0]
 
 
+def lab_of(topo: str) -> str:
+    """Return the name of the lab of a topology file, as `topology` takes it."""
+    from testbed.cli.live import source
+
+    return source.of_file(topology(topo)).name
+
+
 @click.command(
     help="""Bring a lab up: `testbed up FILE` with the flags of containerlab.
 
@@ -110,16 +113,15 @@ def topology(given: str) -> Path:
 )  # fmt: skip
 @click.pass_context
 def deploy(context: click.Context, /, topo: str, name: str, reconfigure: bool, form: str, **others: object) -> Any:
-    from testbed.cli.live import source
     from testbed.machine.live import labs
 
     refuse(others, "See `testbed up --help`.")
     file = topology(topo)
-    name = name or source.of_file(file).name
+    name = name or lab_of(str(file))
     if reconfigure and (lab := labs.read(name)):
         take_down(lab, force=False)
         remove_run(lab)
-    return context.invoke(up, what=str(file), name=name, form=form)
+    return context.invoke(up, what=str(file), topo="", name=name, form=form)
 
 
 @click.command(
@@ -140,23 +142,8 @@ def deploy(context: click.Context, /, topo: str, name: str, reconfigure: bool, f
 def destroy(
     context: click.Context, /, topo: str, name: str, all_: bool, cleanup: bool, form: str, **others: object
 ) -> Any:
-    from testbed.cli.live import source
     from testbed.machine.live import labs
 
     refuse(others, "See `testbed down --help`.")
-    chosen = labs.every() if all_ else [labs.named(name or source.of_file(topology(topo)).name)]
-    status = context.invoke(down, names=tuple(lab.name for lab in chosen), form=form) if chosen else 0
-    for lab in chosen if cleanup else []:
-        remove_run(lab)
-    return status
-
-
-def remove_run(lab: Lab) -> None:
-    """Remove the run directory of a lab that has ended."""
-    if not lab.out:
-        return
-    place = Path(lab.out)
-    shutil.rmtree(place, ignore_errors=True)
-    latest = place.parent / "latest"
-    if latest.is_symlink() and not latest.exists():
-        latest.unlink()
+    chosen = labs.every() if all_ else [labs.named(name or lab_of(topo))]
+    return context.invoke(down, names=tuple(lab.name for lab in chosen), removed=cleanup, form=form) if chosen else 0

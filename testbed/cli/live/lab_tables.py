@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli.progress import output_console
+from testbed.cli.progress import output_console, table_console
 from testbed.cli.words import clock, duration, plain
-from testbed.machine.live.labs import Lab
+from testbed.machine.live.labs import LOG, Lab
 from testbed.protocol.live import LabState, NodeRow, TableRow
 
 STYLES = {"up": "green", "dead": "red", "stopped": "yellow"}
@@ -18,7 +18,7 @@ STYLES = {"up": "green", "dead": "red", "stopped": "yellow"}
 def table(*columns: str) -> Table:
     made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column in ("mac", "interface", "address"))
+        made.add_column(column, overflow="fold", no_wrap=column in ("node", "lab", "mac", "interface", "address"))
     return made
 
 
@@ -27,10 +27,19 @@ def show_labs(labs: Sequence[Lab]) -> None:
     shown = table("lab", "topology", "clock", "up for", "state", *(["metrics"] if metrics else []))
     for lab in labs:
         age = duration(int(max(0, time.time() - lab.since)))
-        state = Text(lab.state + (f": {plain(lab.why)}" if lab.why else ""), STYLES.get(lab.state, ""))
+        state = Text(lab.state + (f": {reason(lab)}" if lab.why else ""), STYLES.get(lab.state, ""))
         address = [plain(lab.metrics)] if metrics else []
         shown.add_row(plain(lab.name), plain(lab.topology), lab.clock, age, state, *address)
-    output_console().print(shown)
+    table_console().print(shown)
+
+
+def reason(lab: Lab) -> str:
+    """Return why a lab is dead, in a sentence: of a traceback its last line."""
+    lines = [line.strip() for line in lab.why.splitlines() if line.strip()]
+    if len(lines) <= 1:
+        return plain("".join(lines))
+    last = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
+    return plain(f"{last} ({lab.directory / LOG} has more)")
 
 
 def faults(state: LabState) -> Table:
@@ -49,7 +58,7 @@ def show_nodes(nodes: Sequence[NodeRow]) -> None:
         cells = [interface_cells(row) for row in node["interfaces"]] or [[]]
         for number, row in enumerate(cells):
             shown.add_row(*(["", ""] if number else first), *row)
-    output_console().print(shown)
+    table_console().print(shown)
 
 
 def show_metrics(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -50,6 +51,17 @@ def format_option(command: Command) -> Command:
         show_default=True,
         help="Print a table, or JSON.",
     )(command)
+
+
+class Following(click.Command):
+    """A command with --follow, in which `-f` means it, as of tail and kubectl; `-f json` is the format."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [
+            "--follow" if word == "-f" and following not in ("json", "table") else word
+            for word, following in itertools.zip_longest(args, args[1:])
+        ]
+        return super().parse_args(ctx, words)
 
 
 def metrics_option(command: Command) -> Command:
@@ -124,9 +136,9 @@ def show(form: str, found: Any, shown: str | Table, *lines: str) -> int:
     if isinstance(shown, str):
         click.echo(shown)
     else:
-        from testbed.cli.progress import output_console
+        from testbed.cli.progress import table_console
 
-        output_console().print(shown)
+        table_console().print(shown)
     then(*lines)
     return 0
 

@@ -7,15 +7,16 @@ from typing import Any
 import click
 
 from testbed.cli import completion_values
-from testbed.cli.live.live_options import LineWriter, connect, lab_options, print_json, put, then
+from testbed.cli.live.live_options import Following, LineWriter, connect, lab_options, print_json, put, then
 
 
 @click.command(
+    cls=Following,
     help="""Show the output of programs on a NODE of a lab, or on all nodes: programs of `testbed exec -d` and of a
     topology file's `exec`, FRR daemons, CNI plugins. Each line begins with the node and the numbered program: `h1
-    ping-1 | 64 bytes from …`."""
+    ping-1 | 64 bytes from …`.""",
 )
-@click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C; also -f.")
 @lab_options
 @click.argument("node", required=False, default="", shell_complete=completion_values.nodes())
 def logs(follow: bool, name: str, form: str, node: str) -> int:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 INPUT = 1 << 16
 MOST_INPUT = 16 << 20
 """Bytes of input at most on the virtual clock, where input goes with the request."""
+PROMPTS = ("ash", "bash", "gdb", "ipython3", "python3", "sh", "top", "vtysh", "zsh")
+"""Programs that without arguments read commands from a terminal."""
 HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -70,6 +72,9 @@ def exec_(
         if len(nodes) > 1:
             raise InputError("--tty is for one node: name one only")
         return attach(name, nodes[0], command)
+    if len(command) == 1 and command[0] in PROMPTS and sys.stdin.isatty() and not (interactive or detach):
+        hint = f"testbed exec -t {nodes[0]} -- {command[0]}"
+        raise InputError(f"{command[0]} has a prompt, for which it needs a terminal", hint=f"Type: {hint}")
     with connect(name) as connection:
         virtual = connection.lab.clock == "virtual"
         given = whole_input() if interactive and virtual else None

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
 import threading
 import time
@@ -40,7 +41,8 @@ DOWN_S, LATE_S = 120.0, 15.0
     clock time stands still between commands, and the same commands cause the same events: `testbed advance 25m` lets
     time pass."""
 )
-@click.argument("what", metavar="FILE|SCENARIO", shell_complete=completion_values.scenarios)
+@click.argument("what", metavar="FILE|SCENARIO", required=False, default="", shell_complete=completion_values.scenarios)
+@click.option("--topo", "-t", metavar="FILE", default="", help="The topology file, as containerlab's users name it.")
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: the name in its file.")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
@@ -60,6 +62,7 @@ DOWN_S, LATE_S = 120.0, 15.0
 @live_options.format_option
 def up(
     what: str,
+    topo: str,
     name: str,
     clock: str,
     seed: int,
@@ -76,10 +79,15 @@ def up(
     from testbed.cli.live.lab_tables import show_metrics, show_nodes
     from testbed.protocol import live
 
-    found = source.find(what, variant, settings)
+    if bool(what) is bool(topo):
+        raise click.UsageError("name a topology file or a scenario: testbed up FILE")
+    found = source.find(what or topo, variant, settings)
     extra = filter(None, packages.split(","))
     found = replace(found, name=name or found.name, packages=[*found.packages, *extra])
-    with brought_up(found, clock, seed, idle_s, out, attached=attached, metrics=metrics) as connection:
+    with (
+        brought_up(found, clock, seed, idle_s, out, attached=attached, metrics=metrics) as connection,
+        kept(connection),
+    ):
         state = connection.answer(live.Inspect())
         lab = connection.lab
         if form == "json":
@@ -101,12 +109,14 @@ def brought_up(
     """Yield a connection to a new lab, which is up; metrics are scraped at that port, if any."""
     from testbed.cli import options
     from testbed.cli.output import log
+    from testbed.machine import containers
     from testbed.machine.live.order import Order, start
     from testbed.machine.runs import run_directory
 
     name = checked(found.name)
     labs.require_free(name)
     listening, address = live_options.listening_at(metrics)
+    containers.find(found.images)  # a missing one is known before the machine is
     machine: Any = options.choose("vm", clock, log)  # type: ignore[arg-type]
     wanted = sorted(set(found.packages))
     asyncio.run(options.equip(machine, wanted, found.images))
@@ -116,6 +126,17 @@ def brought_up(
     with start(order, listening) as connection:
         wait_up(connection, found.place)
         yield connection
+
+
+@contextlib.contextmanager
+def kept(connection: Connection) -> Iterator[None]:
+    """Say at Ctrl-C that a lab which is up stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        name = plain(connection.lab.name)
+        click.echo(f"lab {name} stays up; `testbed down {name}` ends it", err=True)
+        raise
 
 
 def stay(connection: Connection) -> None:
@@ -138,6 +159,7 @@ def wait_up(connection: Connection, place: Any) -> None:
         connection.end(number)
     except KeyboardInterrupt:
         end(connection)
+        click.echo(f"lab {plain(connection.lab.name)} was not up yet, and is ended", err=True)
         raise
     except TestbedError as error:
         error.where = place(error.where)
@@ -167,13 +189,14 @@ def end(connection: Connection) -> Any:
     return connection.ended(number)
 
 
-@click.command(help="""End labs and keep their run directories. Also remove the remains of dead labs.""")
+@click.command(help="""End labs; their run directories stay. Also remove the remains of dead labs.""")
 @click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=completion_values.labs)
 @click.option("--all", "all_", is_flag=True, help="All labs of this user.")
 @click.option("--force", is_flag=True, help="Kill the machine of a lab that does not end.")
+@click.option("--cleanup", "removed", is_flag=True, help="Remove the run directories, too.")
 @live_options.lab_option
 @live_options.format_option
-def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) -> int:
+def down(names: tuple[str, ...], all_: bool, force: bool, removed: bool, name: str, form: str) -> int:
     chosen = labs.every() if all_ else [labs.named(one) for one in dict.fromkeys(names or (name,))]
     threading.Thread(target=summary.load_reports, daemon=True).start()
     results = []
@@ -184,10 +207,12 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
         except TestbedError as error:
             failed.append(error)
             continue
-        report = page(lab)
+        report = None if removed else page(lab)
+        if removed:
+            remove_run(lab)
         results.append({"name": lab.name, "out": lab.out, "report": str(report or "")})
         if form == "table":
-            left = os.path.relpath(report or lab.out) if report or lab.out else ""
+            left = os.path.relpath(report or lab.out) if (report or lab.out) and not removed else ""
             click.echo(f"{plain(lab.name)} is down · {plain(left)}".rstrip(" ·"))
     if form == "json":
         live_options.print_json(results)
@@ -196,6 +221,17 @@ def down(names: tuple[str, ...], all_: bool, force: bool, name: str, form: str) 
         first.also += tuple((error.where, error.message) for error in others)
         raise first
     return 0
+
+
+def remove_run(lab: labs.Lab) -> None:
+    """Remove the run directory of a lab that has ended."""
+    if not lab.out:
+        return
+    place = Path(lab.out)
+    shutil.rmtree(place, ignore_errors=True)
+    latest = place.parent / "latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink()
 
 
 def page(lab: labs.Lab) -> Path | None:

@@ -206,7 +206,7 @@ class Pod(Host):
         self.metadata = metadata
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
-        own_devices.add(self.namespace, host.namespace, privileged=metadata.privileged)
+        own_devices.add(self.namespace, name, host.namespace, privileged=metadata.privileged)
 
     def check(self) -> None:
         """Run CNI's CHECK: the networks' plugins verify that the pod is as they made it. Raise what they miss."""

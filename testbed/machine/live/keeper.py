@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import DISK_FULL, InputError, MachineError, TestbedError, UnsupportedError
-from testbed.machine import containers, image, making, snapshot
+from testbed.machine import cache, containers, image, making, snapshot
 from testbed.machine.jobs import Job
 from testbed.machine.live import labs, stoppable
 from testbed.machine.live.clients import Client, Clients, send_all
@@ -392,4 +392,5 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     with open(order, closefd=False) as file:
         keeper = Keeper(Order.of(file.readline()))
+    cache.WAITING.set(keeper.log)
     asyncio.run(keeper.run(order, ready, socket.socket(fileno=sockets[0]) if sockets else None))

@@ -207,7 +207,7 @@ def test_a_topo_of_mininet_is_planned_and_told_in_our_format(tmp_path: Path) -> 
 @pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize(
     ("old", "new", "where"),
-    [('f"h{number}"', 'f"h{number}", cpu=1', ""), ("print(", "print(1 / 0,", ":5"), ('f"h{number}"', '"h 0"', " as")],
+    [("switch)", "switch, enable_ecn=True)", ""), ("print(", "print(1 / 0,", ":5"), ('f"h{number}"', '"h 0"', " as")],
 )
 def test_an_error_of_mininet_s_file_is_at_a_place_of_the_user_s_file(
     tmp_path: Path, old: str, new: str, where: str
@@ -233,7 +233,7 @@ def test_a_mininet_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: 
 @pytest.mark.usefixtures("own_process")
 def test_each_of_several_refusals_of_mininet_s_file_has_its_path(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(MININET.replace('f"h{number}"', 'f"h{number}", cpu=1'))
+    file.write_text(MININET.replace("switch)", "switch, enable_ecn=True)"))
     with pytest.raises(TestbedError) as said:
         questions.plan_of_mininet(file, "")
     assert [line.split(": ")[0] for line in str(said.value).splitlines()] == [str(file)] * 2

@@ -1,0 +1,131 @@
+"""What users of containerlab, Mininet and kubectl type without thinking."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from testbed.cli.live.lab_tables import reason, show_labs
+from testbed.cli.live.live_options import Following
+from testbed.cli.main import invoke, with_sbin
+from testbed.errors import InputError
+from testbed.machine import cache
+from testbed.machine.live.labs import Lab
+
+
+@pytest.mark.parametrize("words", [["help"], ["help", "up"], ["help", "topology", "new"]])
+def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(words) == 0
+    shown = capsys.readouterr().out
+    assert invoke([*words[1:], "--help"]) == 0
+    assert capsys.readouterr().out == shown != ""
+
+
+@click.command(cls=Following)
+@click.option("--follow", is_flag=True)
+@click.option("--format", "-f", "form", default="table")
+@click.argument("switch", default="")
+def followed(follow: bool, form: str, switch: str) -> None:
+    click.echo(f"{follow} {form} {switch}".strip())
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["-f"], "True table"),
+        (["-f", "json"], "False json"),
+        (["-f", "-f", "json"], "True json"),
+        (["-f", "leaf"], "True table leaf"),
+        (["leaf", "-f"], "True table leaf"),
+        (["-fjson"], "False json"),
+    ],
+)
+def test_f_follows_unless_it_names_a_format(words: list[str], shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    followed.main(words, standalone_mode=False)
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
+LAB = Lab("a-lab-with-a-rather-long-name", "some/directory/with/a/long/name.clab.yml", "virtual", 0.0, 0, "", "", "up")
+
+
+def test_tables_in_a_pipe_are_not_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    show_labs([LAB])
+    assert f"{LAB.name} {LAB.topology} virtual" in capsys.readouterr().out
+
+
+def test_a_dead_lab_has_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    trace = "Traceback (most recent call last):\n  File x\nKeyError: 'eth1'\n"
+    dead = Lab(**{**LAB.__dict__, "state": "dead", "why": trace})
+    assert reason(dead) == f"KeyError: 'eth1' ({dead.directory}/keeper.log has more)"
+    assert reason(Lab(**{**LAB.__dict__, "why": "its keeper was killed"})) == "its keeper was killed"
+
+
+def test_programs_of_administrators_are_found() -> None:
+    assert with_sbin("/usr/sbin:/bin") == "/usr/sbin:/bin:/usr/local/sbin:/sbin"
+
+
+def test_a_directory_of_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["rerun", "runs/nothing/1"]) == 2
+    assert capsys.readouterr().err.startswith("error: runs/nothing/1: does not exist\n")
+
+
+def test_a_lab_needs_one_name_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in [], ["x.clab.yml", "-t", "y.clab.yml"]:
+        assert invoke(["up", *words]) == 2
+        assert "name a topology file or a scenario: testbed up FILE" in capsys.readouterr().err
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A directory, and the process that holds it locked."""
+    code = (
+        f"import fcntl, os, sys; fcntl.flock(os.open({str(tmp_path)!r}, 0), fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        yield tmp_path, holder.pid
+        holder.communicate(b"\n")
+
+
+def test_who_waits_for_a_lock_says_for_which_process(held: tuple[Path, int]) -> None:
+    path, pid = held
+    assert cache.waiting_for(path).startswith(
+        f"wait for another testbed, process {pid}: {sys.executable} -c import fcntl"
+    )
+    said: list[str] = []
+    token = cache.WAITING.set(lambda text: (said.append(text), os.kill(pid, 15))[0])
+    try:
+        with cache.locked(path):
+            assert len(said) == 1
+            handle = os.open(path, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(handle)
+    finally:
+        cache.WAITING.reset(token)
+
+
+def test_a_missing_image_is_named_before_a_machine_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from testbed.cli import options
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.clab.yml").write_text("{name: x, topology: {nodes: {a: {kind: linux, image: nothing}}}}")
+
+    def choose(*_: object) -> None:
+        raise InputError("a machine was chosen")
+
+    monkeypatch.setattr(options, "choose", choose)
+    assert invoke(["up", "x.clab.yml"]) == 2
+    assert "the image nothing:latest has not been added" in capsys.readouterr().err
