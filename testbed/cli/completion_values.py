@@ -145,6 +145,8 @@ def scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     from testbed.machine import scenarios
 
     names = [(source.name, "") for source in scenarios.shipped()]
+    with suppress(TestbedError):
+        names += [(source.name, "") for source in scenarios.own()]
     return [*items(names, incomplete), CompletionItem(incomplete, type="file")]
 
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "diagnose": ("testbed.cli.diagnose", "Report which rank of a job stalled first, on which link, since when, why."),
     "list": ("testbed.cli.scenario_list:list_", "List the scenarios."),
     "describe": ("testbed.cli.scenario_list", "Show what happens in a scenario, its variants and its parameters."),
+    "new": ("testbed.cli.new_command:new", "Write a scenario of your own that runs, for you to edit."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
     "up": ("testbed.cli.live.up", "Bring up a lab that lives until `testbed down`."),
     "down": ("testbed.cli.live.up:down", "End labs."),

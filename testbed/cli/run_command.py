@@ -176,9 +176,10 @@ async def plan(
         raise click.UsageError("name a scenario; `testbed list` shows them")
     sources = [scenarios.resolve(name) for name in names]
     if tag:
-        infos = await scenarios.describe([(source, {}) for source in scenarios.shipped()])
+        every = [*scenarios.shipped(), *scenarios.own()]
+        infos = await scenarios.describe([(source, {}) for source in every])
         tagged = {info["name"] for info in with_tag(infos, tag)} - set(names)
-        sources += [source for source in scenarios.shipped() if source.name in tagged]
+        sources += [source for source in every if source.name in tagged]
     if topology is not None:
         if len(sources) != 1:
             raise click.UsageError("--topology is for one scenario")

@@ -15,7 +15,7 @@ from testbed.cli.completion_values import scenarios as scenarios_
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console, table_console
 from testbed.cli.words import plain, plain_lines, setting
-from testbed.errors import InputError, did_you_mean
+from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.machine import questions, scenarios
 from testbed.protocol import ScenarioInfo
 
@@ -23,11 +23,15 @@ WIDE = 110
 """Minimum terminal width in columns for tags beside the titles."""
 
 
-@click.command("list", help="List the scenarios that come with testbed.")
+@click.command(
+    "list",
+    help="""List the scenarios that come with testbed, and your own: those in the directories that TESTBED_SCENARIOS
+    names, or `scenarios` of [tool.testbed] in pyproject.toml.""",
+)
 @click.option("--tag", metavar="TAG", help="Only scenarios with this tag.")
 @json_option("Print a JSON array of {name, title, tags, variants}.")
 def list_(tag: str | None, as_json: bool) -> None:
-    infos = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()]))
+    infos = asyncio.run(scenarios.describe([(source, {}) for source in scenarios.shipped()])) + described_own()
     if tag is not None:
         infos = with_tag(infos, tag)
     if as_json:
@@ -41,6 +45,20 @@ def list_(tag: str | None, as_json: bool) -> None:
         tags = [Text(plain(", ".join(info["tags"])), "dim")] if wide else []
         table.add_row(Text(plain(info["name"]), "bold"), plain(info["title"]), *tags)
     console.print(table)
+
+
+def described_own() -> list[ScenarioInfo]:
+    """Describe the user's own scenarios. One that cannot be described is named on standard error."""
+    from testbed.cli.output import log
+
+    questions.LOG.set(log)
+    found = []
+    for source in scenarios.own():
+        try:
+            found += asyncio.run(scenarios.describe([(source, {})]))
+        except TestbedError as error:
+            click.echo(plain(f"{source.name} cannot be described: {error.where}: {error.message}"), err=True)
+    return found
 
 
 def with_tag(infos: Sequence[ScenarioInfo], tag: str) -> list[ScenarioInfo]:

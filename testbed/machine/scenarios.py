@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -95,9 +97,42 @@ def shipped() -> list[Source]:
     return [Source(path.parent.name, path) for path in sorted(SCENARIOS.glob(f"*/{FILE}"))]
 
 
+def own() -> list[Source]:
+    """Return the scenarios below the directories that TESTBED_SCENARIOS names, or else the nearest pyproject.toml.
+    InputError for a directory that is not there."""
+    found = []
+    for directory in _own_directories():
+        if not directory.is_dir():
+            hint = "TESTBED_SCENARIOS, or `scenarios` of [tool.testbed] in pyproject.toml, names it."
+            raise InputError("this directory of scenarios does not exist", where=str(directory), hint=hint)
+        found += [Source(path.resolve().parent.name, path) for path in sorted(directory.glob(f"*/{FILE}"))]
+    return found
+
+
+def _own_directories() -> list[Path]:
+    if named := os.environ.get("TESTBED_SCENARIOS"):
+        return [Path(one).expanduser() for one in named.split(os.pathsep) if one]
+    here = Path.cwd()
+    project = next((file for place in (here, *here.parents) if (file := place / "pyproject.toml").is_file()), None)
+    if project is None:
+        return []
+    try:
+        given = tomllib.loads(files.read(project).decode()).get("tool", {}).get("testbed", {}).get("scenarios", [])
+    except ValueError as error:
+        raise InputError(f"is no valid TOML: {error}", where=str(project)) from None
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        wrong = "`scenarios` of [tool.testbed] must be a list of directories"
+        raise InputError(wrong, where=str(project), hint='Such as scenarios = ["scenarios"].')
+    return [Path(os.path.relpath(project.parent / one)) for one in given]
+
+
 def resolve(name: str) -> Source:
-    """Find a scenario by its shipped name, or by the path of a directory or file of the user's own."""
+    """Find a scenario by its shipped name, by that of one of the user's own, or by the path of a directory or file."""
     for source in shipped():
+        if source.name == name:
+            return source
+    mine = [] if os.sep in name else own()
+    for source in mine:
         if source.name == name:
             return source
     path = Path(name)
@@ -110,7 +145,7 @@ def resolve(name: str) -> Source:
             inner = [str(file.parent) for file in sorted(path.glob(f"*/{FILE}"))]
             hint = f"It contains {', '.join(inner[:5])}." if inner else "Give a scenario.py, or a directory with one."
             raise InputError(f"this directory has no {FILE}", where=name, hint=hint)
-    known = [source.name for source in shipped()]
+    known = [source.name for source in (*shipped(), *mine)]
     if (near := files.nearest_path(path)) and (near.is_file() or (near / FILE).is_file()):
         known.append(str(near))
     shown = "`testbed list` shows the shipped scenarios; a path must lead to a scenario.py or to a directory with one."

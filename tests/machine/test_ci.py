@@ -1,6 +1,8 @@
 """What CI of GitHub and GitLab runs for users, run here: the steps of the action, and the job of the template."""
 
+import os
 import re
+import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -48,9 +50,33 @@ def passed(junit):
     return [case.get("name") for case in cases if not {"failure", "error", "skipped"} & {part.tag for part in case}]
 
 
+def test_tests_run_also_when_a_scenario_was_not_as_expected(tmp_path):
+    """Of the action by its condition; of the job for GitLab by its lines, with programs that only report."""
+    step = next(step for step in ACTION["runs"]["steps"] if step["name"] == "Run tests")
+    assert "!cancelled()" in step["if"]
+    assert "success()" not in step["if"]
+    place = tmp_path / ".testbed/bin"
+    place.mkdir(parents=True)
+    for name, status in ("testbed", 1), ("pytest", 0), ("pip", 0):
+        (place / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/called\nexit {status}\n')
+        (place / name).chmod(0o755)
+    lines = "set -e\n" + "\n".join(TEMPLATE["script"])
+    given = {"SCENARIO": "x", "ARGS": "", "TESTS": "t", "REQUIREMENTS": "six", "CI_PROJECT_DIR": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", lines], env={**os.environ, **given}, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    called = [line.split()[0] for line in (tmp_path / "called").read_text().splitlines()]
+    assert called == ["testbed", "pip", "pytest"]
+
+
 @pytest.mark.slow
 def test_the_steps_of_the_action_run_a_scenario_and_a_test(repository, tmp_path):
-    inputs = {"scenario": "duplicate-ip", "tests": "test_mine.py", "args": "--variant fixed-mac", "out": "testbed-runs"}
+    inputs = {
+        "scenario": "duplicate-ip",
+        "tests": "test_mine.py",
+        "requirements": "six",
+        "args": "--variant fixed-mac",
+        "out": "testbed-runs",
+    }
     assert set(inputs) == set(ACTION["inputs"])
     values = {"github.action_path": str(CHECKOUT), **{f"inputs.{name}": value for name, value in inputs.items()}}
     files = {"GITHUB_PATH": str(tmp_path / "path"), "GITHUB_OUTPUT": str(tmp_path / "output")}
@@ -74,6 +100,7 @@ def test_the_job_of_the_template_runs_a_scenario_and_a_test(repository, tmp_path
         "SCENARIO": "duplicate-ip",
         "ARGS": "--variant fixed-mac",
         "TESTS": "test_mine.py",
+        "REQUIREMENTS": "six",
     }
     assert set(chosen) < set(TEMPLATE["variables"])
     lines = "\n".join([*TEMPLATE["before_script"], *TEMPLATE["script"]])
