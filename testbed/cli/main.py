@@ -35,6 +35,7 @@ COMMANDS = {
     ),
     "report": ("testbed.cli.report", "Make the report of a run from its directory."),
     "compare": ("testbed.cli.report", "Put runs, or variants of runs, side by side in one report."),
+    "counters": ("testbed.cli.counters_command:counters", "Print a run's counters over time, or its events, as CSV."),
     "diagnose": ("testbed.cli.diagnose", "Report which rank of a job stalled first, on which link, since when, why."),
     "list": ("testbed.cli.scenario_list:list_", "List the scenarios."),
     "describe": ("testbed.cli.scenario_list", "Show what happens in a scenario, its variants and its parameters."),

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.protocol import COUNTERS
-from testbed.records import json_files
 from testbed.records.counter_names import Counter, Meaning, find, known
+from testbed.records.counter_series import lines, values
 
 SHOWN = 8
 """Maximum of plots that a report begins with."""
@@ -35,7 +34,7 @@ def at_the_end(found: Any) -> Iterator[tuple[str, str, str, int]]:
     """Yield node, interface or device, counter and value of those that are not 0."""
     for node, kinds in found.items() if isinstance(found, dict) else ():
         for places in kinds.values() if isinstance(kinds, dict) else ():
-            for place, name, value in _values(places):
+            for place, name, value in values(places):
                 if value:
                     yield node, place, name, value
 
@@ -49,50 +48,34 @@ def meanings(names: Iterable[str]) -> dict[str, tuple[bool, str, str, str]]:
 def over_time(directory: Path) -> dict[str, Any] | None:
     """Return the moments at which the counters of a directory are known, each counter that was ever above 0, and the
     numbers of those to show first. None if there is no such file, or no line in it."""
-    lines = list(_lines(directory / COUNTERS))
-    if not lines:
+    moments = list(lines(directory))
+    if not moments:
         return None
     rows: dict[tuple[str, str, str], dict[int, int]] = {}
     """Values of a counter from the moment of this number on; before the first it is 0."""
-    for number, line in enumerate(lines):
+    for number, line in enumerate(moments):
         for node, places in line["counters"].items():
-            for place, name, value in _values(places):
+            for place, name, value in values(places):
                 rows.setdefault((node, place, name), {})[number] = value
     names = groups()
     placed = {key: names.index(group(find(key[2]))) for key in rows}
-    growth = {key: _growth(values, len(lines)) for key, values in rows.items()}
+    growth = {key: _growth(own, len(moments)) for key, own in rows.items()}
     order = sorted(rows, key=lambda key: (placed[key], -growth[key]))
     grown = [(number, find(key[2])) for number, key in enumerate(order) if growth[key]]
     first = [number for number, one in grown if one.meaning in ("error", "level", "congestion")]
     busy = [number for number, one in grown if (one.owner, one.unit) == ("interface", "bytes")]
     return {
-        "t": [line["t"] for line in lines],
-        "after": [line["after"] for line in lines],
+        "t": [line["t"] for line in moments],
+        "after": [line["after"] for line in moments],
         "groups": names,
         "rows": [[*key, placed[key], [*itertools.chain(*rows[key].items())]] for key in order],
         "shown": (first or busy)[:SHOWN],
     }
 
 
-def _growth(values: Mapping[int, int], moments: int) -> int:
+def _growth(own: Mapping[int, int], moments: int) -> int:
     """Return by how much a counter grew since the first moment, which has the counts of the lab's bring-up; if there is
     no other, since the beginning."""
-    every = [0, *values.values()]
-    since = 1 if moments > 1 and 0 in values else 0
+    every = [0, *own.values()]
+    since = 1 if moments > 1 and 0 in own else 0
     return sum(max(0, after - before) for before, after in itertools.pairwise(every[since:]))
-
-
-def _lines(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the lines of counters.jsonl without damaged ones, such as the last one of a killed machine."""
-    for _, found in json_files.lines(file):
-        match found:
-            case {"t": int(), "after": str(), "counters": dict()}:
-                yield found
-
-
-def _values(places: Any) -> Iterator[tuple[str, str, int]]:
-    """Yield interface or device, counter and value."""
-    for place, counters in places.items() if isinstance(places, dict) else ():
-        for name, value in counters.items() if isinstance(counters, dict) else ():
-            if isinstance(value, int):
-                yield place, name, value
