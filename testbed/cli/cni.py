@@ -69,7 +69,7 @@ def add_command(name: Literal["add", "check", "del", "gc", "status"], text: str)
             capabilities=capability_args,
         )
         asyncio.run(networks.load(request))
-        plugins = networks.own_plugins(conflist, plugin_directories, os.environ.get("CNI_PATH", ""))
+        plugins = networks.own_plugins([conflist], plugin_directories, os.environ.get("CNI_PATH", ""))
         for directory, names in plugins.items():
             log(f"your plugins of {directory}: {', '.join(names)}")
         machine = options.choose(on.machine, on.clock, log)

@@ -31,9 +31,9 @@ async def load(request: Cni) -> None:
         await use(replace(request, command="load"), {}, LocalMachine(), 0, out)
 
 
-def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
+def own_plugins(conflists: Sequence[Path], whole: Sequence[Path], path: str) -> Plugins:
     """Return the user's plugins to send: all files in the directories `whole`; from those of `path` (CNI_PATH) only the
-    plugins that the conflist names and files that are no programs, such as a script's modules: all programs may be
+    plugins that the conflists name and files that are no programs, such as a script's modules: all programs may be
     hundreds of MiB."""
     found: dict[Path, list[str]] = {}
     for directory in whole:
@@ -42,8 +42,12 @@ def own_plugins(conflist: Path, whole: Sequence[Path], path: str) -> Plugins:
         found[directory] = list(files.below(directory))
         if not files.executable(directory, found[directory]):
             raise InputError("it contains no executable file", where=str(directory), hint="chmod +x the plugin.")
-    data = files.read(conflist)
-    named = _types(data).union(*(_types(files.read(conflist.parent / file)) for file in _beside(conflist, data)))
+    named: set[str] = set()
+    for conflist in conflists:
+        data = files.read(conflist)
+        named = _types(data).union(
+            named, *(_types(files.read(conflist.parent / one)) for one in _beside(conflist, data))
+        )
     for directory in (Path(part) for part in path.split(":") if part):
         plugins = {name for name in named if (directory / name).is_file()}
         if plugins and directory not in found:
@@ -80,6 +84,16 @@ def _types(conflist: bytes) -> set[str]:
     return found
 
 
+def sent(plugins: Plugins) -> tuple[dict[str, bytes], list[str], list[str]]:
+    """Return the files of plugins for a job, the executable ones, and the directories to search for them."""
+    found: dict[str, bytes] = {}
+    executable: list[str] = []
+    for number, (directory, names) in enumerate(plugins.items()):
+        found |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
+        executable += [f"{OWN}/{number}/{name}" for name in files.executable(directory, names)]
+    return found, executable, [f"{OWN}/{number}" for number in range(len(plugins))]
+
+
 async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: Path) -> CniAnswer:
     """Run a request about the user's files on a machine. A CniError becomes a TestbedError of the same text."""
     conflist = Path(request.conflist)
@@ -89,14 +103,11 @@ async def use(request: Cni, plugins: Plugins, machine: Machine, seed: int, out: 
     found = dict(zip(inner, map(files.read, named), strict=True))
     home = Path(inner[0]).parent
     found |= {str(home / file): files.read(conflist.parent / file) for file in _beside(conflist, found[inner[0]])}
-    executable = []
-    for number, (directory, names) in enumerate(plugins.items()):
-        found |= {f"{OWN}/{number}/{name}": files.read(directory / name) for name in names}
-        executable += [f"{OWN}/{number}/{name}" for name in files.executable(directory, names)]
+    programs, executable, own = sent(plugins)
+    found |= programs
     if (size := sum(map(len, found.values()))) > FILES_BYTES:
         message = f"the plugins have {size >> 20} MiB; a machine accepts {FILES_BYTES >> 20} MiB"
         raise InputError(message, where=", ".join(map(str, plugins)), hint=files.SMALLER)
-    own = [f"{OWN}/{number}" for number in range(len(plugins))]
     asked = replace(request, conflist=inner[0], topology=inner[1] if inner[1:] else None, plugins=own)
     job = Job([asked], found, executable, limit_s=LIMIT_S, seed=seed)
     await machine.run(job, out)

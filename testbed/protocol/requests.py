@@ -5,7 +5,7 @@ checks for mistakes, not for malice.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args
 
@@ -189,6 +189,9 @@ class Live(Request[None]):
     scenario: str = ""
     variant: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    plugins: Sequence[str] | None = None
+    """Directories of the user's CNI plugins among the job's files; None: `cni-plugins` beside a scenario, if it is
+    there."""
 
 
 KINDS: dict[str, Any] = {}

@@ -42,8 +42,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         run_in(directory, "down", "--all")
 
 
-def run_in(place: Path, *arguments: str, text: str = "", lab: str = "") -> Done:
-    env = {**environment(place), "TESTBED_LAB": lab}
+def run_in(place: Path, *arguments: str, text: str = "", lab: str = "", **variables: str) -> Done:
+    env = {**environment(place), "TESTBED_LAB": lab, **variables}
     done = subprocess.run(
         [*COMMAND, *arguments],
         cwd=place,
@@ -198,6 +198,51 @@ def test_deploy_and_destroy(place: Path) -> None:
     assert again.json["state"] == "up"
     assert run_in(place, "destroy", "-t", "clab/x.clab.yml", "--cleanup").status == 0
     assert [*(place / "runs" / "third").iterdir()] == []
+
+
+# CNI plugins of one's own
+
+PLUGIN = """#!/usr/bin/python3
+import json, os, sys
+given = json.load(sys.stdin)
+if os.environ["CNI_COMMAND"] == "VERSION":
+    print(json.dumps({"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}))
+elif os.environ["CNI_COMMAND"] == "ADD":
+    result = given["prevResult"]
+    result["dns"] = {"domain": "NAME.example"}
+    print(json.dumps(result))
+"""
+CONFLIST = {
+    "cniVersion": "1.0.0",
+    "name": "own",
+    "plugins": [
+        {"type": "macvlan", "master": "eth1", "ipam": {"type": "static", "addresses": [{"address": "10.0.10.100/24"}]}},
+        {"type": "beside"},
+        {"type": "elsewhere"},
+        {"type": "of-the-path"},
+    ],
+}
+
+
+def test_a_lab_of_a_file_has_the_user_s_own_plugins(tmp_path: Path) -> None:
+    places = {"cni-plugins": "beside", "dir": "elsewhere", "path": "of-the-path"}
+    for place, name in places.items():
+        (tmp_path / place).mkdir()
+        (tmp_path / place / name).write_text(PLUGIN.replace("NAME", name))
+        (tmp_path / place / name).chmod(0o755)
+    (tmp_path / "path" / "unused").write_text("large")
+    (tmp_path / "path" / "unused").chmod(0o755)
+    (tmp_path / "own.conflist").write_text(json.dumps(CONFLIST))
+    (tmp_path / "x.clab.yml").write_text(TOPOLOGY.format(name="plugins"))
+    up = run_in(tmp_path, "up", "x.clab.yml", "--plugin-dir", "dir", CNI_PATH=str(tmp_path / "path"))
+    assert up.status == 0, up.err
+    assert f"your plugins of {tmp_path}/path: of-the-path" in up.err
+    try:
+        done = run_in(tmp_path, "pod", "add", "h1", "p1", "own.conflist")
+        assert done.status == 0, done.err
+        assert "of-the-path.example" in run_in(tmp_path, "events", "-f", "json").out
+    finally:
+        run_in(tmp_path, "down")
 
 
 # Mininet

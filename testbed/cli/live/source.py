@@ -1,20 +1,23 @@
 """The source of a lab of `testbed up`: a topology file, or a scenario."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from testbed.cli import options
+from testbed.cli.output import log
 from testbed.errors import InputError
-from testbed.machine import bound_files, files, questions, runs, scenarios
+from testbed.machine import bound_files, files, networks, questions, runs, scenarios
 from testbed.machine.jobs import below
 from testbed.protocol import messages
 from testbed.protocol.requests import Live
 
 SUFFIXES = ".yml", ".yaml"
+PLUGINS = "cni-plugins"
+"""The directory of the user's CNI plugins beside a topology file, as beside a scenario."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,35 @@ class Found:
         return asked
 
 
-def find(what: str, variant: str | None, settings: Mapping[str, str]) -> Found:
+def find(
+    what: str, variant: str | None, settings: Mapping[str, str], plugins: Sequence[Path] = (), cni_path: str = ""
+) -> Found:
     path = Path(what)
     if path.suffix in SUFFIXES or (path.is_file() and path.suffix != ".py"):
         if variant or settings:
             raise InputError("--variant and --set are for scenarios, and this is a topology file", where=what)
-        return of_file(path)
+        return with_plugins(of_file(path), path, plugins, cni_path)
+    if plugins:
+        raise InputError(f"--plugin-dir is for a topology file; a scenario has {PLUGINS} beside it", where=what)
     return of_scenario(what, variant, settings)
+
+
+def with_plugins(found: Found, path: Path, directories: Sequence[Path], cni_path: str) -> Found:
+    """Return the source with the user's CNI plugins: those in `cni-plugins` beside the topology file and in other
+    directories whole, from those of CNI_PATH the ones that conflists beside it name."""
+    beside = path.parent / PLUGINS
+    conflists = [file for pattern in ("*.conflist", "*.conf") for file in sorted(path.parent.glob(pattern))]
+    whole = [*([beside] if beside.is_dir() else []), *directories]
+    plugins = networks.own_plugins(conflists, whole, cni_path)
+    programs, executable, own = networks.sent(plugins)
+    for directory, names in plugins.items():
+        log(f"your plugins of {directory}: {', '.join(names)}")
+    return replace(
+        found,
+        files={**found.files, **programs},
+        executable=[*found.executable, *executable],
+        asked={**found.asked, "plugins": own},
+    )
 
 
 def of_file(path: Path) -> Found:

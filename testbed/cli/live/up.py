@@ -48,6 +48,14 @@ DOWN_S, LATE_S = 120.0, 15.0
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all randomness in the lab.")
 @variant_option("what", "Variant of the scenario. Default: its first.")
 @set_option("what", "Set a parameter of the scenario.")
+@click.option(
+    "--plugin-dir",
+    "plugins",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="CNI plugins of yours for `pod add`; also `cni-plugins` beside FILE, and CNI_PATH.",
+)
 @click.option("--with", "packages", metavar="PACKAGE,…", default="", help="Add Debian packages to the image.")
 @click.option(
     "--idle",
@@ -68,6 +76,7 @@ def up(
     seed: int,
     variant: str | None,
     settings: dict[str, str],
+    plugins: tuple[Path, ...],
     packages: str,
     idle_s: float | None,
     metrics: int | None,
@@ -81,7 +90,7 @@ def up(
 
     if bool(what) is bool(topo):
         raise click.UsageError("name a topology file or a scenario: testbed up FILE")
-    found = source.find(what or topo, variant, settings)
+    found = source.find(what or topo, variant, settings, plugins, os.environ.get("CNI_PATH", ""))
     extra = filter(None, packages.split(","))
     found = replace(found, name=name or found.name, packages=[*found.packages, *extra])
     with (

@@ -45,7 +45,8 @@ def run(request: Live, context: Context) -> None:
     plan, profiles, file = planned(request, directory)
     made: Made = {"parameters": {}, "topology": plan_rows(plan, profiles), "epoch": log.epoch()}
     context.emit({"made": made})
-    networks = PodNetworks(directory)
+    own = None if request.plugins is None else [(directory / name).resolve() for name in request.plugins]
+    networks = PodNetworks(directory, own)
     lab = Lab(plan, context.out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=file.parent)
     with ExitStack() as unless_whole:
         unless_whole.enter_context(lab)

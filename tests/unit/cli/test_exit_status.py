@@ -102,6 +102,7 @@ JSON_COMMANDS = {
     "describe": ["nope"],
     "rerun": ["nope"],
     "diff": ["nope", "nope"],
+    "counters": ["nope"],
     "diagnose": ["nope"],
     "profile list": ["nope"],
     "profile describe": ["nope"],

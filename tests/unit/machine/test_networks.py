@@ -44,41 +44,41 @@ def test_of_cni_path_goes_along_what_the_conflist_names(conflist: Path, tmp_path
     first = directory(tmp_path, "first", "mine", "bridge", "inner")
     second = directory(tmp_path, "second", "mine-ipam", "mine")
     path = f"{first}::{second}:{tmp_path}/none:{tmp_path}"
-    assert networks.own_plugins(conflist, [], path) == {first: ["inner", "mine"], second: ["mine", "mine-ipam"]}
+    assert networks.own_plugins([conflist], [], path) == {first: ["inner", "mine"], second: ["mine", "mine-ipam"]}
 
 
 def test_a_script_s_modules_go_along_with_it(conflist: Path, tmp_path: Path) -> None:
     own = directory(tmp_path, "own", "mine", "bridge")
     (own / "helpers.py").write_text("x = 1\n")
-    assert networks.own_plugins(conflist, [], str(own)) == {own: ["helpers.py", "mine"]}
+    assert networks.own_plugins([conflist], [], str(own)) == {own: ["helpers.py", "mine"]}
 
 
 def test_of_a_plugin_dir_all_goes_along(conflist: Path, tmp_path: Path) -> None:
     own = directory(tmp_path, "own", "mine")
     (own / "helpers.py").write_text("x = 1\n")
-    assert networks.own_plugins(conflist, [own], str(own)) == {own: ["helpers.py", "mine"]}
+    assert networks.own_plugins([conflist], [own], str(own)) == {own: ["helpers.py", "mine"]}
 
 
 def test_a_plugin_dir_that_can_be_no_one_s_is_wrong_input(conflist: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="own: is no directory"):
-        networks.own_plugins(conflist, [tmp_path / "own"], "")
+        networks.own_plugins([conflist], [tmp_path / "own"], "")
     (directory(tmp_path, "own") / "mine").write_text("#!/bin/sh\n")
     with pytest.raises(InputError, match=r"own: it contains no executable file\n  chmod \+x the plugin[.]"):
-        networks.own_plugins(conflist, [tmp_path / "own"], "")
+        networks.own_plugins([conflist], [tmp_path / "own"], "")
 
 
 def test_a_conflist_that_is_none_names_no_plugins(conflist: Path, tmp_path: Path) -> None:
     path = str(directory(tmp_path, "own", "mine"))
     for text in "{", "[" * 100_000, "3":
         conflist.write_text(text)
-        assert networks.own_plugins(conflist, [], path) == {}
+        assert networks.own_plugins([conflist], [], path) == {}
 
 
 def test_plugins_of_the_network_s_directory_are_named_too(conflist: Path, tmp_path: Path) -> None:
     (tmp_path / "rdma").mkdir()
     (tmp_path / "rdma/more.conf").write_text('{"type": "last"}')
     own = directory(tmp_path, "own", "last")
-    assert networks.own_plugins(conflist, [], str(own)) == {own: ["last"]}
+    assert networks.own_plugins([conflist], [], str(own)) == {own: ["last"]}
 
 
 @dataclass
