@@ -202,7 +202,7 @@ function summary(part, drawings, reach) {
       title,
       part.text && h("p", { class: "quiet" }, part.text),
       observation && h("div", { class: "outcome" }, observation),
-      part.failures.map(text => h("div", { class: "failures" }, text)),
+      part.failures.map(text => h("div", { class: text.includes("\n") ? "failures trace" : "failures" }, text)),
       part.warnings.map(text => h("div", { class: "failures warning" }, text)),
       pairs("evidence", part.evidence),
       part.settings.length > 0 && [h("h3", { style: "margin-top: 22px" }, "Settings"), pairs("evidence", part.settings)],

@@ -194,6 +194,25 @@ def test_it_fits_a_desk_and_a_phone_light_and_dark(page: Browser, run_directory:
     page.screenshot(SCREENSHOTS / place)
 
 
+def test_a_report_of_failed_tests_fits_a_phone_with_tracebacks_in_a_fixed_font(page: Browser, tmp_path: Path) -> None:
+    name = f"test_{'a_long_name_' * 8}of_a_test"
+    trace = "\n".join(["    def test(lab):", f">       assert {'x' * 200}", "E       AssertionError"])
+    times = {"virtual_s": 1.0, "wall_s": 1.0}
+    test = {"test": f"test_x.py::{name}", "outcome": "failed", "directory": "tmp/x", "text": trace, **times}
+    (tmp_path / "tests.jsonl").write_text(json.dumps(test) + "\n")
+    (tmp_path / "tmp/x").mkdir(parents=True)
+    (tmp_path / "tmp/x/epoch.json").write_text("{}")
+    (tmp_path / "tmp/x/events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in EVENTS))
+    page.look(width=390, height=844, phone=True)
+    page.open(report_of(tmp_path))
+    assert page.run("document.documentElement.scrollWidth") <= 390, "nothing reaches beyond the screen"
+    style = "getComputedStyle(document.querySelector('.failures'))"
+    assert page.run(f"{style}.whiteSpace") == "pre"
+    assert "mono" in page.run(f"{style}.fontFamily").lower()
+    assert page.errors == []
+    page.screenshot(SCREENSHOTS / "phone-failed-tests.png")
+
+
 def test_texts_of_a_run_stay_texts(page: Browser, tmp_path: Path) -> None:
     def change(result: dict[str, Any]) -> None:
         result.update(scenario=EVIL, title=EVIL, text=EVIL, seed=EVIL)
