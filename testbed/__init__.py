@@ -1,6 +1,7 @@
 """testbed: reproduce RoCE network failures of AI clusters without RDMA hardware.
 
-The public API is what this module, `testbed.faults`, `testbed.workload` and `testbed.errors` export (docs/api.md).
+The public API is what this module, `testbed.faults`, `testbed.workload`, `testbed.session` and `testbed.errors` export
+(docs/api.md).
 Everything else is private by convention.
 """
 

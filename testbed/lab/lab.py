@@ -1,5 +1,6 @@
 """A lab that runs."""
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,10 @@ SPANNING_TREE_S = 60.0
 """Seconds for spanning tree: its ports listen for 15 s and learn for 15 s (802.1D's forward delay)."""
 
 
+def _nothing(*_: object, **__: object) -> None:
+    """Take an event that nobody listens to."""
+
+
 class Lab:
     """
     A lab, up while it is entered as a context manager.
@@ -50,8 +55,8 @@ class Lab:
     def __init__(
         self,
         topology: Topology | Plan,
-        directory: Path,
-        emit: Emit,
+        directory: Path = Path(),
+        emit: Emit = _nothing,
         *,
         rdma_mode: RdmaMode | None = None,
         profiles: Mapping[str, Profile] | None = None,
@@ -63,6 +68,9 @@ class Lab:
         included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events. `files` is the directory
         of the topology file, for the binds of containers. UnsupportedError for hardware that this machine does not
         have, or uses."""
+        if isinstance(topology, str | os.PathLike):
+            hint = "There, Topology.load reads a file. In a notebook or a script: testbed.session.up(FILE)."
+            raise InputError(f"a Lab of the file {os.fspath(topology)} is for code inside a machine", hint=hint)
         if isinstance(topology, Topology):
             topology = topology.plan(profiles=load_profiles(), check_values=value_problems)
         require_hardware(topology)

@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 from testbed.faults import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
+MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.session", "testbed.errors")
 INTERNAL = {
     "Node": {
         "adopt",

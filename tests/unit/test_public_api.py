@@ -15,7 +15,7 @@ from testbed.machine.scenarios import shipped
 
 TOP = Path(__file__).parents[2]
 PAGES = [TOP / "tests" / "docs" / name for name in ("api.py", "faults.py")]
-MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.errors")
+MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.session", "testbed.errors")
 PROGRAMS = sorted(file for source in shipped() for file in (TOP / "scenarios" / source.name).rglob("*.py"))
 
 
