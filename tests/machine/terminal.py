@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
-PATIENCE_S = 60
+PATIENCE_S = 300
 """Wall seconds for anything to be shown: it bounds a hang and is no measure of speed."""
 
 

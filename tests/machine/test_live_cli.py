@@ -25,8 +25,7 @@ topology:
     - endpoints: ["h1:eth1", "leaf:e1"]
     - endpoints: ["h2:eth1", "leaf:e2"]
 """
-WITHIN_S = 300
-"""Wall seconds for what a terminal shows: the first machine of `mn` fetches packages and boots, on a busy host too."""
+WITHIN_S = 60
 Run = Callable[..., Done]
 
 
