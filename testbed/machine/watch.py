@@ -34,15 +34,16 @@ REMIND_S = 60.0
 """Wall seconds between two messages on the same subject."""
 
 
-_remarked: list[float] = []
-"""When this process has said last that the host is busy, whatever machine it is about."""
+_remarked: set[str] = set()
+"""The messages about the host that this process has logged, whatever machine noticed it."""
 
 
 def remark_busy(log: Callable[[str], None]) -> None:
     """Log, once in a process, that the host is busy."""
-    if not _remarked:
-        _remarked.append(time.monotonic())
-        log("this host is busy: a machine mostly waits for a CPU")
+    text = "this host is busy: a machine mostly waits for a CPU"
+    if text not in _remarked:
+        _remarked.add(text)
+        log(text)
 
 
 class Watch:

@@ -173,10 +173,9 @@ class _Conversion:
             if len(ends) == 2:
                 links.append({"endpoints": ends})
                 continue
-            bridge = domain
+            bridge = re.sub(r"[^A-Za-z0-9-]", "-", domain).strip("-") or "domain"
             while bridge in nodes:
                 bridge = f"{bridge}-domain"
-            bridge = re.sub(r"[^A-Za-z0-9-]", "-", bridge).strip("-") or "domain"
             nodes[bridge] = {"kind": "bridge"}
             links += [{"endpoints": [end, f"{bridge}:p{number}"]} for number, end in enumerate(ends, start=1)]
         defaults = {"kind": "linux", "sysctls": SYSCTLS}

@@ -33,7 +33,9 @@ def links(
     members = [
         node
         for node in nodes.values()
-        if isinstance(node.keys, LinuxKeys) and not node.keys.network_mode and node.name not in wired
+        if isinstance(node.keys, LinuxKeys)
+        and node.keys.network_mode in (None, "", "bridge")
+        and node.name not in wired
     ]
     if Bridge.special in nodes or not members or not _is_meant(elements, given, members):
         return []

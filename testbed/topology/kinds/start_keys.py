@@ -93,9 +93,9 @@ class HealthDefinition(Definition):
     timeout: Seconds = 30
     """Seconds that a test may take."""
     retries: Seconds = 3
-    """Failed tests in a row after which the container is unhealthy."""
+    """No effect: a stage waits until the test passes."""
     start_period: Seconds = Field(0, alias="start-period")
-    """Seconds in which a failed test does not count."""
+    """No effect: a stage waits until the test passes."""
 
 
 class StartKeys(Definition):

@@ -94,3 +94,10 @@ def test_a_bind_may_lead_upwards_or_begin_at_the_root(bind: str, source: str, be
 )
 def test_what_is_no_image_or_command_is_refused(key: str, message: str) -> None:
     assert message in refused(f"    a: {{kind: linux, image: tools, {key}}}\n".replace("image: tools, image", "image"))
+
+
+@pytest.mark.parametrize(("mode", "members"), [("bridge", {"a", "b"}), ("none", {"b"}), ("container:b", {"b"})])
+def test_the_network_mode_decides_who_is_in_the_management_network(mode: str, members: set[str]) -> None:
+    text = nodes(f"    a: {{kind: linux, image: t, network-mode: '{mode}'}}\n    b: {{kind: linux, image: t}}\n")
+    plan = Topology.parse(f"mgmt: {{ipv4-subnet: 10.9.0.0/24}}\n{text}").plan()
+    assert {name for name, node in plan.nodes.items() if any(end.name == "eth0" for end in node.interfaces)} == members

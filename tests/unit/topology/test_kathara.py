@@ -48,6 +48,10 @@ def test_collision_domains_are_links_or_bridges(tmp_path: Path) -> None:
     _, found = converted(write(tmp_path, "lan"))
     assert found["nodes"]["LAN"] == {"kind": "bridge"}
     assert [link["endpoints"] for link in found["links"]] == [[f"h{n}:eth0", f"LAN:p{n + 1}"] for n in range(4)]
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named/lab.conf").write_text("a[0]=_a\nb[0]=_a\nc[0]=_a\n")
+    _, found = converted(tmp_path / "named")
+    assert found["nodes"]["a-domain"] == {"kind": "bridge"}, "a is a device"
     _, found = converted(write(tmp_path, "alone"))
     assert found["links"] == [{"endpoints": ["a:eth0", "X:p1"]}]
 
