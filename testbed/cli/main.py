@@ -42,6 +42,7 @@ COMMANDS = {
     "new": ("testbed.cli.new_command:new", "Write a scenario of your own that runs, for you to edit."),
     "pytest": ("testbed.cli.pytest", "Run your own pytest files inside a machine."),
     "up": ("testbed.cli.live.up", "Bring up a lab that lives until `testbed down`."),
+    "apply": ("testbed.cli.live.apply_command:apply", "Bring a lab that lives to its edited topology file."),
     "down": ("testbed.cli.live.up:down", "End labs."),
     "ps": ("testbed.cli.live.up:ps", "List the labs that are up."),
     "inspect": ("testbed.cli.live.inspect_commands:inspect", "Show the nodes, interfaces and faults of a lab."),

@@ -174,7 +174,7 @@ class Injection:
         self._there = True
         self._began = self._found = time.monotonic()
         self.lab.defer(self.recover)
-        for name in _texts(self.fault.model_dump()):
+        for name in self.named():
             if isinstance(pod := self.lab.nodes.get(name), Pod):
                 pod.defer(self.recover)
         hits = self._hits_since()
@@ -200,6 +200,10 @@ class Injection:
             elif not any(other.active for other in there):
                 injection._there = False
                 raise FaultError(f"fault {injection.fault}: it was recovered but is still in place: {_words(verified)}")
+
+    def named(self) -> list[str]:
+        """Return the texts among its parameters: names of nodes and of ends of links are there."""
+        return list(_texts(self.fault.model_dump()))
 
     def _take_back(self) -> None:
         try:

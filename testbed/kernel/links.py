@@ -114,10 +114,11 @@ class Links(Netlink):
 
     # Create and delete
 
-    def add_veth(self, index: int, near: End, far: End, namespace: Path) -> None:
-        """Create a veth pair: an end here with this index, and one in another network namespace, given by its file."""
+    def add_veth(self, index: int, near: End, far: End, namespace: Path, far_index: int = 0) -> None:
+        """Create a veth pair: an end here with this index, and one in another network namespace, given by its file. By
+        default the kernel chooses the index there."""
         with closing_fd(os.open(namespace, os.O_RDONLY)) as handle:
-            there = header(0) + _fields(*far) + netlink.u32(_IFLA_NET_NS_FD, handle)
+            there = header(far_index) + _fields(*far) + netlink.u32(_IFLA_NET_NS_FD, handle)
             here = header(index) + _fields(*near)
             self._add("veth", here, netlink.attribute(_VETH_INFO_PEER, there))
 

@@ -26,9 +26,10 @@ REST_S, SETTLED_S = 10.0, 120.0
 LOOK_S = 1.0
 
 
-def begin(nodes: Iterable[Node[Any]], scheduler: Scheduler) -> None:
-    """Start what the nodes run by themselves. DeadlineError for a stage that does not come."""
-    beginning = _Beginning(list(nodes))
+def begin(nodes: Iterable[Node[Any]], scheduler: Scheduler, there: Iterable[Node[Any]] = ()) -> None:
+    """Start what the nodes run by themselves; those that are `there` have begun before. DeadlineError for a stage that
+    does not come."""
+    beginning = _Beginning(list(nodes), there)
     while not beginning.over():
         if not scheduler.wait_quietly(beginning.go_on, LIMIT_S):
             raise DeadlineError(f"the lab does not begin within {LIMIT_S:g} s: {beginning.awaited()}")
@@ -47,7 +48,7 @@ def settle(hosts: Iterable[Host], scheduler: Scheduler) -> None:
 
 
 class _Beginning:
-    def __init__(self, nodes: list[Node[Any]]) -> None:
+    def __init__(self, nodes: list[Node[Any]], there: Iterable[Node[Any]]) -> None:
         stages = {node: node.plan.start.stages if node.plan and node.plan.start else PLAIN for node in nodes}
         awaited = {wait for own in stages.values() for stage in own for wait in stage.waits}
         self._left = {
@@ -61,7 +62,7 @@ class _Beginning:
         self._began = time.monotonic()
         self._entered: set[Node[Any]] = set()
         """The nodes whose next stage has begun."""
-        self._over: set[tuple[str, str]] = set()
+        self._over: set[tuple[str, str]] = {(node.name, stage) for node in there for stage in STAGES}
         self._tested: dict[Node[Any], float] = {}
 
     def over(self) -> bool:

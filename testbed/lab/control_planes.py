@@ -1,6 +1,8 @@
 """The control planes of a lab's switches: the agent that runs them all, and FRR."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from testbed.errors import InputError
@@ -15,16 +17,15 @@ from testbed.topology import Plan
 
 
 class ControlPlanes:
-    """The agent and FRR of a lab, from their start to their end. The agent's reports become events of the lab."""
-
-    agent: Agent
-    """The agent, once a switch has started."""
+    """The agents and FRR of a lab, from their start to their end. The agents' reports become events of the lab. The
+    switches that a lab begins with have one agent; those that come later have another one."""
 
     def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
         self._context = context
         self._plan = plan
         self._nodes = nodes
         self._routing: Routing | None = None
+        self._agents: dict[_Reports, set[Switch]] = {}
 
     @property
     def routing(self) -> Routing:
@@ -33,20 +34,39 @@ class ControlPlanes:
             raise InputError("the lab's routes are static", hint="Set `routing: frr` in the topology for FRR.")
         return self._routing
 
-    def start(self) -> None:
-        """Hand the data planes to the agent: the switches work when this returns."""
-        switches = [node for node in self._nodes.values() if isinstance(node, Switch)]
+    def start(self, nodes: Iterable[Node[Any]]) -> None:
+        """Hand the data planes of the switches among these nodes to an agent: they work when this returns."""
+        switches = [node for node in nodes if isinstance(node, Switch)]
+        if not switches:
+            return
         planes = []
         for switch in switches:
             with switch.entered():
                 plane = build(switch.kernel, switch.planned, switch.first_profile)
             switch.set_sysctls(switch.planned.sysctls)
             planes.append((plane, switch.first_profile))
-        if planes:
-            self.agent = Agent.start(planes)
-            self._context.scheduler.sources.append(self)
+        agent = Agent.start(planes)
+        reports = _Reports(agent, self._emit)
+        self._agents[reports] = set(switches)
+        self._context.scheduler.sources.append(reports)
         for switch in switches:
-            switch.agent = self.agent
+            switch.agent = agent
+
+    def forget(self, switch: Switch) -> None:
+        """End the control plane of a switch that goes."""
+        if self._routing:
+            self._routing.forget(switch)
+        reports = next(reports for reports, switches in self._agents.items() if switch in switches)
+        reports.agent.ask(switch.name, "leave")
+        self._agents[reports].remove(switch)
+        if not self._agents[reports]:
+            self._stop(reports)
+
+    def change(self, plan: Plan, new: Iterable[Node[Any]]) -> None:
+        """Run FRR as another plan has it; `new` are the nodes that have come, whose links carry frames."""
+        self._plan = plan
+        if self._routing:
+            self._routing.change(plan, [node for node in new if isinstance(node, Switch)])
 
     def links_work(self) -> None:
         """Start FRR, which needs links that carry frames."""
@@ -66,12 +86,30 @@ class ControlPlanes:
             routing.close()
 
     def stop(self) -> None:
-        """End the agent, and emit its last reports."""
-        if self in self._context.scheduler.sources:
-            self._context.scheduler.sources.remove(self)
-            self._emit(self.agent.stop())
+        """End the agents, and emit their last reports."""
+        for reports in [*self._agents]:
+            self._stop(reports)
 
-    # A source of the scheduler
+    def _stop(self, reports: _Reports) -> None:
+        del self._agents[reports]
+        self._context.scheduler.sources.remove(reports)
+        self._emit(reports.agent.stop())
+
+    def _emit(self, reports: list[dict[str, Any]]) -> None:
+        for report in reports:
+            t, name, switch = (report.pop(key) for key in ("t", "kind", "switch"))
+            data = events.named(name, report)
+            if self._routing and isinstance(data, events.Route):
+                self._routing.on_route(t, switch, data)
+            self._context.emit(data, switch, data.sentence(), at_ns=t)
+
+
+class _Reports:
+    """The reports of an agent, as a source of the scheduler."""
+
+    def __init__(self, agent: Agent, emit: Callable[[list[dict[str, Any]]], None]) -> None:
+        self.agent = agent
+        self._emit = emit
 
     def fileno(self) -> int:
         return self.agent.fileno()
@@ -81,11 +119,3 @@ class ControlPlanes:
 
     def drain(self) -> None:
         self._emit(self.agent.events())
-
-    def _emit(self, reports: list[dict[str, Any]]) -> None:
-        for report in reports:
-            t, name, switch = (report.pop(key) for key in ("t", "kind", "switch"))
-            data = events.named(name, report)
-            if self._routing and isinstance(data, events.Route):
-                self._routing.on_route(t, switch, data)
-            self._context.emit(data, switch, data.sentence(), at_ns=t)

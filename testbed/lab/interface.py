@@ -86,6 +86,11 @@ class Interface:
             self._sends = Direction(self, self.plan)
         return self._sends
 
+    def disconnect(self) -> None:
+        """Remove what was made for the packets that it sends: its link is to go."""
+        if self._sends:
+            self._sends.remove()
+
     def up(self) -> None:
         """Set it up. The other end has its new carrier when this returns; `down` likewise."""
         self._set_state(up=True)
@@ -221,6 +226,18 @@ class Direction:
                     f"{name!r} of a link is a number here, not {value!r}", hint="Rates are in bits a second."
                 )
         return self._values.change(values)
+
+    def take(self, before: Quality, now: Quality) -> None:
+        """Take other values of the file. Where a change is in force, its value stays until it is undone."""
+        new = asdict(now)
+        self._values.rebase({name: new[name] for name, value in asdict(before).items() if value != new[name]})
+
+    def remove(self) -> None:
+        """Remove what it has made: its link is to go."""
+        self.clear()
+        if self._device and self._device != self._sender.name:
+            kernel = self._port.node.kernel
+            kernel.delete_link(kernel.index(self._device))
 
     def _set(self, values: Mapping[str, Any]) -> None:
         before, self.quality = self.quality, replace(self.quality, **values)

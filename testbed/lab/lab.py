@@ -1,7 +1,7 @@
 """A lab that runs."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -90,12 +90,12 @@ class Lab:
         self.profiles = dict(profiles or {})
         """The profiles of switches that are not as their file says."""
         self._devices = RdmaDevices()
-        self._view = KernelView()
-        self._context = Context(
-            self.plan.name, directory, emit, self.scheduler, self._view, self._devices, files.absolute()
+        self.view = KernelView()
+        self.context = Context(
+            self.plan.name, directory, emit, self.scheduler, self.view, self._devices, files.absolute()
         )
-        self.pods = Pods(self.nodes, networks, self._context)
-        self._control_planes = ControlPlanes(self._context, self.plan, self.nodes)
+        self.pods = Pods(self.nodes, networks, self.context)
+        self.control_planes = ControlPlanes(self.context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None
         """Its lossless links, if it has classes for them."""
         self._undo = ExitStack()
@@ -128,7 +128,7 @@ class Lab:
     @property
     def routing(self) -> Routing:
         """Return FRR on the switches."""
-        return self._control_planes.routing
+        return self.control_planes.routing
 
     @property
     def objects(self) -> Objects:
@@ -137,7 +137,7 @@ class Lab:
 
     def file(self, name: str) -> Path:
         """Return a path in the run directory. InputError for a name that the run itself needs."""
-        return self._context.file(name)
+        return self.context.file(name)
 
     def resources(self) -> set[str]:
         """Return in words what labs, pods and CNI plugins make: namespaces, interfaces, addresses, RDMA devices,
@@ -154,7 +154,7 @@ class Lab:
         try:
             own_devices.begin()
             for name, plan in self.plan.nodes.items():  # each as soon as there is something of it to take down
-                node = self.nodes[name] = KINDS[plan.kind](self._context, name, plan)
+                node = self.nodes[name] = KINDS[plan.kind](self.context, name, plan)
                 node.prepare()
             for switch, profile in self.profiles.items():
                 self.switch(switch).first_profile = profile
@@ -179,24 +179,22 @@ class Lab:
         """Make the links, start all nodes and services, and return when the lab is up."""
         links, nodes = self.plan.links, self.nodes.values()
         for left, right in links:
-            _make_link(self.nodes[left.node], left, self.nodes[right.node], right)
+            make_link(self.nodes[left.node], left, self.nodes[right.node], right)
         for node in nodes:
             node.configure()
         if self.plan.lossless:  # before any frame is sent
-            self.lossless = LosslessNetwork(self._context, self.plan, self.plan.lossless, self.nodes)
-        self._control_planes.start()
-        cables = any(end.is_hardware for link in links for end in link)
-        stp = any(node.plan and node.plan.stp for node in nodes)
-        within = max(LINKS_S, cables * CABLES_S, stp * SPANNING_TREE_S)
+            self.lossless = LosslessNetwork(self.context, self.plan, self.plan.lossless, self.nodes)
+        self.control_planes.start(nodes)
+        within = time_of_links(links, nodes)
         if not self.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {within:g} s")
-        self._control_planes.links_work()
+        self.control_planes.links_work()
         for node in nodes:
             node.complete()
-        self._control_planes.complete()
+        self.control_planes.complete()
         for node in nodes:
-            self._view.watch(node)
-        self.scheduler.sources.append(self._view)
+            self.view.watch(node)
+        self.scheduler.sources.append(self.view)
         beginning.begin(nodes, self.scheduler)
 
     def __exit__(self, *_: object) -> None:
@@ -206,16 +204,16 @@ class Lab:
         """Take everything down, whatever state it is in."""
         with ExitStack() as steps:  # the last one entered is the first one taken
             steps.callback(self.scheduler.programs.close)
-            steps.callback(self._view.close)
+            steps.callback(self.view.close)
             steps.callback(own_devices.end)
-            steps.callback(self._control_planes.stop)
+            steps.callback(self.control_planes.stop)
             steps.callback(self._devices.close)
             steps.callback(self.nodes.clear)
             steps.callback(take_down, list(reversed(self.nodes.values())))
             if self.lossless:
                 steps.callback(self.lossless.close)
-            steps.callback(self._control_planes.stop_routing)
-            steps.callback(self._view.stop)
+            steps.callback(self.control_planes.stop_routing)
+            steps.callback(self.view.stop)
             steps.callback(self._undo.close)
             self.scheduler.close()
 
@@ -228,13 +226,23 @@ def require_hardware(plan: Plan) -> None:
                 borrowed_nics.require(end.hardware, end.nic)
 
 
-def _make_link(near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan) -> None:
-    """Make a veth pair, each end born in its namespace with its planned MAC. Use hardware as it is cabled."""
-    peer, end = far.expect(right), near.expect(left)
+def time_of_links(links: Iterable[tuple[InterfacePlan, InterfacePlan]], nodes: Iterable[Node[Any]]) -> float:
+    """Return the seconds that links may take to carry frames."""
+    cables = any(end.is_hardware for link in links for end in link)
+    stp = any(node.plan and node.plan.stp for node in nodes)
+    return max(LINKS_S, cables * CABLES_S, stp * SPANNING_TREE_S)
+
+
+def make_link(
+    near: Node[Any], left: InterfacePlan, far: Node[Any], right: InterfacePlan, *, late: bool = False
+) -> None:
+    """Make a veth pair, each end born in its namespace with its planned MAC. Use hardware as it is cabled. `late` is
+    for a lab that is up."""
+    peer, end = far.expect(right, late=late), near.expect(left, late=late)
     end.peer, peer.peer = peer, end
     if left.is_hardware:
         near.borrow(end, left)
         far.borrow(peer, right)
         return
     ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
-    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace))
+    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace), peer.index if late else 0)

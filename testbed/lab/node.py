@@ -11,9 +11,10 @@ from testbed.kernel.links import End
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
+from testbed.switch import ecmp
+from testbed.topology import AnAddress, ANetwork, Quality, address_of, network_of
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
-from testbed.topology import Quality
 
 FIRST_INDEX = 2
 """The first number of interfaces in a new namespace; `lo` is 1."""
@@ -41,9 +42,13 @@ class Node(Namespace, Generic[AnInterface]):
             raise InputError(f"{self.name} has no interface {interface}", hint=f"{near}It has: {known}.")
         return self.interfaces[interface]
 
-    def expect(self, plan: InterfacePlan) -> AnInterface:
-        """Register a link's end that is made next, under the number that the kernel then gives it."""
+    def expect(self, plan: InterfacePlan, *, late: bool = False) -> AnInterface:
+        """Register a link's end that is made next, under the number that the kernel then gives it; `late` in a lab that
+        is up, where others may have made interfaces, too."""
         index = FIRST_INDEX + len(self.interfaces)
+        if late:
+            now = self.now()
+            index = max((*now.links, *now.gone), default=1) + 1
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 
@@ -79,11 +84,49 @@ class Node(Namespace, Generic[AnInterface]):
         for interface in self.interfaces.values():
             self.kernel.set_link(interface.index, up=True)
 
+    def join(self, interface: AnInterface) -> None:
+        """Do for one interface, whose link was made late, what `configure` does."""
+        self.kernel.set_link(interface.index, up=True)
+
     def complete(self) -> None:
         """Make what needs links that carry frames."""
         for interface in self.interfaces.values():
-            if interface.plan and interface.plan.sends != Quality():
-                interface.sends.apply()
+            self.complete_end(interface)
+
+    def complete_end(self, interface: AnInterface) -> None:
+        if interface.plan and interface.plan.sends != Quality():
+            interface.sends.apply()
+
+    def change(self, before: NodePlan, now: NodePlan) -> None:
+        """Take the values of another plan that can change while the lab lives, without those of its ends."""
+        self.plan = now
+        self.env = dict(now.env)
+        self.set_sysctls(one for one in now.sysctls if one not in before.sysctls)
+        there = {route.to: {hop for _, hop in route.hops} for route in self.kernel.routes_by_hand()}
+        stay = {route.destination for route in now.routes}
+        for to in [route.destination for route in before.routes]:
+            if to in there and to not in stay:
+                self.use("ip", f"-{to.version}", "route", "del", str(to))
+        for route in [route for route in now.routes if route not in before.routes]:
+            if there.get(route.destination) != set(route.via):
+                self.add_route(route.destination, *route.via, replace=True)
+
+    def add_route(self, destination: ANetwork, *via: AnAddress, replace: bool = False) -> None:
+        """Add a route. Several next hops have equal cost: each flow takes one of them. InputError if the kernel refuses
+        it, as it does for one that exists, unless `replace`."""
+        if len(via) > 1:
+            for path, value in ecmp.sysctls(self.name).items():
+                self.sysctl(f"net/{path}", value)
+        with self._refusing(f"a route to {destination} via {', '.join(map(str, via))} cannot be added"):
+            self.kernel.add_route(network_of(destination), map(address_of, via), replace=replace)
+
+    def change_end(self, interface: AnInterface, before: InterfacePlan, now: InterfacePlan) -> None:
+        """Take the values of another plan at an end whose link stays."""
+        interface.plan = now
+        if before.mtu != now.mtu:
+            interface.set_mtu(now.mtu)
+        if before.sends != now.sends:
+            interface.sends.take(before.sends, now.sends)
 
     def begin(self) -> None:
         """Start what the node runs by itself. All nodes are complete."""

@@ -7,7 +7,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ START_S = 60.0
 ANSWER_S = 10.0
 END = b"\0\0\0"
 """The end of a daemon's answer, before the status, one byte."""
+REFUSED = (2, 3, 4, 13)
+"""Status of a command that is not carried out: no match, ambiguous, incomplete, failed (lib/command.h)."""
 
 
 class Routing:
@@ -45,7 +47,7 @@ class Routing:
         self._routes: dict[str, frr.Routes] = {switch.name: {} for switch in self._switches}
         self._changed_ns = 0
         self._ends = select.epoll()
-        self._handles: list[int] = []
+        self._handles: dict[tuple[str, str], int] = {}
 
     def fileno(self) -> int:
         return self._ends.fileno()
@@ -53,7 +55,44 @@ class Routing:
     def start(self) -> None:
         if not PROGRAMS.is_dir():
             raise TestbedError(f"routing by FRR: {PROGRAMS} does not exist", hint="apt-get install frr")
-        for switch in self._switches:
+        self._start_on(self._switches)
+
+    def forget(self, switch: Switch) -> None:
+        """End the daemons of a switch that goes."""
+        if switch not in self._switches:
+            return
+        self._switches.remove(switch)
+        for key in [key for key in self._processes if key[0] == switch.name]:
+            handle = self._handles.pop(key)
+            self._ends.unregister(handle)
+            os.close(handle)
+            self._processes.pop(key).stop(signal.SIGKILL)
+        shutil.rmtree(self._directory(switch), ignore_errors=True)
+        del self._routes[switch.name]
+
+    def change(self, plan: Plan, new: Sequence[Switch]) -> None:
+        """Run the daemons as another plan has it: start those of `new` switches, tell the others their neighbours."""
+        before, self._plan = self._plan, plan
+        come = [switch for switch in new if switch.planned.bgp]
+        stay = [*self._switches]
+        self._switches += come
+        self._routes |= {switch.name: {} for switch in come}
+        self._start_on(come)
+        for switch in stay:
+            had, has = ([port.name for port in one.nodes[switch.name].routed_ports] for one in (before, plan))
+            lines = [f"no neighbor {port} interface peer-group fabric" for port in had if port not in has]
+            lines += [f"neighbor {port} interface peer-group fabric" for port in has if port not in had]
+            if lines and (bgp := plan.nodes[switch.name].bgp):
+                self._configure(switch, f"router bgp {bgp.asn}", *lines)
+        if come or before.links != plan.links:
+            self.converged()
+
+    def _configure(self, switch: Switch, *lines: str) -> None:
+        """Give lines of a configuration to bgpd."""
+        self.ask(switch, "bgpd", "configure terminal", *lines)
+
+    def _start_on(self, switches: Sequence[Switch]) -> None:
+        for switch in switches:
             directory = self._directory(switch)
             shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
             ownership.claim_file(directory)
@@ -64,7 +103,7 @@ class Routing:
             self._context.file(f"{switch.name}-bgpd.conf").write_text(text)
         wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
-            sockets = [self._start(switch, daemon) for switch in self._switches]
+            sockets = [self._start(switch, daemon) for switch in switches]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
 
@@ -74,8 +113,8 @@ class Routing:
         if daemon != "mgmtd":  # which takes no file
             command += ["-f", str(directory / "bgpd.conf") if daemon == "bgpd" else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
-        self._handles.append(os.pidfd_open(process.pid))
-        self._ends.register(self._handles[-1], select.EPOLLIN)
+        handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
+        self._ends.register(handle, select.EPOLLIN)
         return directory / f"{daemon}.vty"
 
     def catch_up(self) -> None:
@@ -92,8 +131,9 @@ class Routing:
 
     def on_route(self, t: int, switch: str, route: events.Route) -> None:
         """Record a change of a route, as the agent reports it."""
-        self._routes[switch][ip_network(route.to)] = tuple(route.ports)
-        self._changed_ns = t
+        if switch in self._routes:
+            self._routes[switch][ip_network(route.to)] = tuple(route.ports)
+            self._changed_ns = t
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
@@ -150,28 +190,32 @@ class Routing:
                     return f"BFD of {switch}:{port.name} is {bfd.get(port.name, 'not there')}"
         return ""
 
-    def ask(self, switch: Switch, daemon: str, command: str) -> str:
-        """Return a daemon's answer to a command, over the socket that vtysh uses."""
+    def ask(self, switch: Switch, daemon: str, *commands: str) -> str:
+        """Return a daemon's answer to the last of some commands, over the socket that vtysh uses. TestbedError for one
+        that it refuses."""
         with socket.socket(socket.AF_UNIX) as vty:
             vty.settimeout(ANSWER_S)
             try:
                 vty.connect(str(self._directory(switch) / f"{daemon}.vty"))
-                for line in ("enable", command):
+                for line in ("enable", *commands):
                     vty.sendall(line.encode() + b"\0")
                     answer = b""
                     while answer[-4:-1] != END:
                         if not (data := vty.recv(1 << 16)):
-                            raise TestbedError(f"{switch}: FRR's {daemon} ended during {command!r}")
+                            raise TestbedError(f"{switch}: FRR's {daemon} ended during {line!r}")
                         answer += data
+                    if answer[-1] in REFUSED:
+                        text = answer[:-4].decode(errors="replace").strip()
+                        raise TestbedError(f"{switch}: FRR's {daemon} refuses {line!r}: {text}")
             except OSError as error:
-                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {command!r}: {error}") from error
+                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {line!r}: {error}") from error
         return answer[:-4].decode()
 
     def close(self) -> None:
         """Kill all daemons at once: no reaction of the others to that is of interest."""
         for process in self._processes.values():
             process.stop(signal.SIGKILL)
-        for handle in self._handles:
+        for handle in self._handles.values():
             os.close(handle)
         self._ends.close()
         for switch in self._switches:

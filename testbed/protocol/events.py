@@ -194,6 +194,12 @@ class Lab(Data):
     up: bool = False
 
 
+class LabChange(Data):
+    what: Literal["node", "link", "fault"]
+    name: str
+    change: Literal["new", "gone", "anew", "changed"]
+
+
 class Exec(Data):
     command: str
     status: int
@@ -270,6 +276,7 @@ class Pause(Data):
 
 
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
+LAB_CHANGED = Kind("lab.changed", LabChange, "`testbed apply` changes a node, a link or a fault; `anew`: it is remade.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
 PROGRAM_ENDED = Kind("program.ended", Program, "A program that `spawn` started has ended by itself.")
 TYPED = Kind("typed", Typed, "A command that can change a live lab has ended. `t` is its begin.")

@@ -208,11 +208,12 @@ class ProfileSet(LiveRequest[dict[str, Any]], handler="changing:set_profile"):
 
 
 class PodAdd(LiveRequest[NodeRow], handler="changing:add_pod", waits=True):
-    """Create a pod on a host, attached to networks: each the text of a conflist."""
+    """Create a pod on a host, attached to networks: each the text of a conflist; and to those of its annotations."""
 
     host: str
     pod: str
     networks: list[str]
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 class PodDelete(LiveRequest[None], handler="changing:delete_pod", waits=True):
@@ -255,6 +256,35 @@ class Advance(LiveRequest[float], handler="changing:advance"):
     """Advance virtual time; the response is the lab's time in seconds."""
 
     seconds: float
+
+
+class ChangeRow(TypedDict):
+    """A difference between a lab and its edited file. `text` has the details, or the reason why it is made anew."""
+
+    what: Literal["node", "link", "fault"]
+    name: str
+    change: Literal["new", "gone", "anew", "changed"]
+    text: str
+
+
+class Apply(LiveRequest[list[ChangeRow]], handler="applying:apply", waits=True):
+    """Bring the lab to its edited file; what is not changed is not touched. With `dry` only report."""
+
+    name: str
+    """The name of the file, for places in errors."""
+    text: str
+    files: dict[str, str] = field(default_factory=dict)
+    """The files that containers mount, in base64, by their paths from the directory of the topology file."""
+    executable: list[str] = field(default_factory=list)
+    dry: bool = False
+
+
+class ApplyObjects(LiveRequest[list[str]], handler="applying:apply_objects"):
+    """Add or replace the objects of a Kubernetes manifest. The response has their names."""
+
+    name: str
+    """The name of the file, for places in errors."""
+    text: str
 
 
 class Save(LiveRequest[str], handler="inspecting:save", touches=False):

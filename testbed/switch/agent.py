@@ -90,6 +90,8 @@ class Agent:
         set_cpu (out, delay), cpu: while it is `out` its CPU handles no ARP, no packet without a neighbour entry and no
         timer; with `delay` it handles each ARP packet so many seconds late. The data plane goes on with its tables.
         restart: the CPU returns from a warm reboot, see ControlPlane.restart.
+        add_routed (index, port): it has one more router interface.
+        leave: the agent runs the switch no longer.
         """
         return self._request(command, switch=switch, **arguments)
 

@@ -66,14 +66,15 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
     for svi in node.svis:
         if svi.addresses:
-            plane.add_svi(svi.vlan, _make_svi(kernel, svi, bridge, mtu))
+            plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu))
     for route in node.routes:
         kernel.add_route(route.destination, route.via, replace=True)
     plane.configure(profile)
     return plane
 
 
-def _make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
+def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
+    """Make an SVI in the calling thread's namespace, and return its index."""
     index = kernel.add_svi(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
     kernel.set_link(index, up=True)

@@ -160,8 +160,12 @@ class DataPlane:
 
     def add_routed(self, port: Interface) -> None:
         """Make an interface of the switch's namespace, which is up, a router interface."""
-        self._routed[socket.if_nametoindex(port.name)] = port.name
+        self.know_routed(socket.if_nametoindex(port.name), port.name)
         ipv6.enable_router_port(port.name)
+
+    def know_routed(self, index: int, port: str) -> None:
+        """Take in a router interface."""
+        self._routed[index] = port
 
     def add_svi(self, vlan: int, index: int) -> None:
         self._svis[index] = vlan

@@ -18,7 +18,7 @@ from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
-COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart")
+COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a distant deadline: epoll is late by a thousandth, up to 0.1 s."""
@@ -98,6 +98,10 @@ class _Agent:
             raise InputError(f"there is no switch {switch!r}", hint=f"switches: {', '.join(self.switches)}")
         at_work = self.switches[switch]
         at_work.catch_up()
+        if command == "leave":
+            self.switches.pop(switch).close()
+            at_work.data.close()
+            return None
         if command not in COMMANDS:
             raise ValueError(command)
         return getattr(at_work, command)(**arguments)
@@ -111,7 +115,7 @@ class _Switch:
     """A control plane working on its data plane."""
 
     def __init__(self, data: DataPlane, profile: Profile, emit: Callable[[dict[str, Any]], None]) -> None:
-        self._data = data
+        self.data = data
         self._emit = emit
         self._control = ControlPlane(data.node.name, data.node.svis, profile)
         self._loop = asyncio.get_running_loop()
@@ -124,7 +128,7 @@ class _Switch:
         self.catch_up()
 
     def close(self) -> None:
-        for fileno in self._data.filenos():
+        for fileno in self.data.filenos():
             self._loop.remove_reader(fileno)
         if self._timer is not None:
             self._timer.cancel()
@@ -132,13 +136,13 @@ class _Switch:
     def catch_up(self) -> None:
         """Handle all input up to now: table changes, packets, deadlines."""
         self._take_changes()
-        for vlan, packet in self._data.packets():
+        for vlan, packet in self.data.packets():
             self._take_changes()  # the bridge learned the sender before it passed the packet up
             if self._delay:
                 self._loop.call_later(self._delay, self._handle, vlan, packet)
             else:
                 self._handle(vlan, packet)
-        for lost in self._data.losses():
+        for lost in self.data.losses():
             self._report(lost)
         self._act(self._control.on_timer)
         self._set_timer()
@@ -148,7 +152,7 @@ class _Switch:
         self._set_timer()
 
     def _take_changes(self) -> None:
-        for change in self._data.changes(self._control.fdb.ports):
+        for change in self.data.changes(self._control.fdb.ports):
             match change:
                 case Lost():
                     self._report(change)
@@ -163,14 +167,14 @@ class _Switch:
                 case CarrierLost(vlan):
                     self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):
-                    name = self._data.node.name
+                    name = self.data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
                     kind = events.ROUTE_INSTALLED if ports else events.ROUTE_LOST
                     self._do(time.monotonic_ns(), [Event(kind.name, fields)])
 
     def _report(self, lost: Lost) -> None:
         fields = vars(events.LOST(what=lost.what, records=lost.number))
-        self._do(time.monotonic_ns(), [Event(events.LOST.name, {"switch": self._data.node.name, **fields})])
+        self._do(time.monotonic_ns(), [Event(events.LOST.name, {"switch": self.data.node.name, **fields})])
 
     # Commands from the parent
 
@@ -185,7 +189,7 @@ class _Switch:
         of a row is such a MAC, if the control plane has another one or none; addresses that it does not know at all
         have a row of their own, with the state static."""
         ports = self._control.fdb.ports
-        made = {key: mac for key, mac in self._data.by_hand.items() if key[1].version == family}
+        made = {key: mac for key, mac in self.data.by_hand.items() if key[1].version == family}
         rows = []
         for row in self._control.neighbours(now, family):
             mac = made.pop((row["vlan"], ip_address(row["ip"])), None)
@@ -196,7 +200,7 @@ class _Switch:
         ]
 
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
-        return {"state": "static"} if self._data.is_static(row["vlan"], row["mac"]) else {}
+        return {"state": "static"} if self.data.is_static(row["vlan"], row["mac"]) else {}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))
@@ -204,12 +208,12 @@ class _Switch:
     def clear_fdb(self, vlan: int | None, mac: str | None, port: str | None) -> None:
         for (at_vlan, learned), at_port in self._control.fdb.ports.items():
             if vlan in (None, at_vlan) and mac in (None, learned) and port in (None, at_port):
-                self._data.delete_fdb(at_vlan, learned, at_port)
+                self.data.delete_fdb(at_vlan, learned, at_port)
         self.catch_up()
 
     def set(self, values: dict[str, object]) -> None:
         profile = self._control.profile.replace(**values)
-        self._data.configure(profile)
+        self.data.configure(profile)
         self._act(self._control.set_profile, profile)
         self._set_timer()
 
@@ -226,6 +230,9 @@ class _Switch:
 
     def cpu(self) -> dict[str, Any]:
         return {"out": self._control.out, "delay": self._delay}
+
+    def add_routed(self, index: int, port: str) -> None:
+        self.data.know_routed(index, port)
 
     def restart(self) -> None:
         self._act(self._control.restart)
@@ -258,14 +265,14 @@ class _Switch:
         for effect in effects:
             match effect:
                 case Send(vlan, dst, packet):
-                    self._data.send(vlan, dst, packet)
+                    self.data.send(vlan, dst, packet)
                 case SetNeighbour(vlan, ip, mac):
-                    self._data.set_neighbour(vlan, ip, mac)
+                    self.data.set_neighbour(vlan, ip, mac)
                 case DeleteNeighbour(vlan, ip):
-                    self._data.delete_neighbour(vlan, ip)
+                    self.data.delete_neighbour(vlan, ip)
                 case BlockLossless(_, ip, blocked):
-                    self._data.block_lossless(ip, blocked)
+                    self.data.block_lossless(ip, blocked)
                 case SetPort(port, up):
-                    self._data.set_port(port, up)
+                    self.data.set_port(port, up)
                 case Event(kind, fields):
                     self._emit({"t": now, "kind": kind, **fields})

@@ -76,6 +76,14 @@ class Pool:
         self._named = [network for network in named if network.overlaps(POOL)]
         self._next = int(POOL.network_address)
 
+    def keep(self, network: IPv4Network, hosts: int) -> bool:
+        """Take a subnet that a lab has for a segment. Return whether it is one of the pool, free, and large enough."""
+        free = not any(network.overlaps(other) for other in self._named)
+        if not (free and network.subnet_of(POOL) and usable(network) >= hosts):
+            return False
+        self._named.append(network)
+        return True
+
     def allocate(self, hosts: int) -> IPv4Network | None:
         """Return a subnet for this many hosts, at least a /24; None when the pool is used up."""
         prefix = min(POOL_PREFIX, 32 - (hosts + 1).bit_length())

@@ -4,6 +4,7 @@ containerlab connects each node to a Docker network with a subnet of each family
 nothing else ends. Without a word about it in the file the nodes of a lab have only their links.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_interface
@@ -12,10 +13,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from testbed.documents.problems import Problems
+from testbed.topology.kept import Kept
 from testbed.topology.kinds.bridge_kind import Bridge
 from testbed.topology.kinds.linux_kind import LinuxKeys
 from testbed.topology.models import Elements, LinkDefinition, ManagementDefinition
-from testbed.topology.plan import FAMILIES, Family, IPAddress, IPInterface, IPNetwork
+from testbed.topology.plan import FAMILIES, Family, Interface, IPAddress, IPInterface, IPNetwork
+from testbed.topology.resolve import outsider
 from testbed.topology.resolved import ResolvedNode
 
 ETH0 = "eth0"
@@ -25,7 +28,11 @@ PLACE = ("mgmt",)
 
 
 def links(
-    elements: Elements, given: ManagementDefinition | None, nodes: dict[str, ResolvedNode], problems: Problems
+    elements: Elements,
+    given: ManagementDefinition | None,
+    nodes: dict[str, ResolvedNode],
+    kept: Kept,
+    problems: Problems,
 ) -> list[LinkDefinition]:
     """Return the links between the nodes and the management network, which becomes one of `nodes`; none for a file that
     does not speak of it."""
@@ -42,18 +49,23 @@ def links(
     subnets = {family: getattr(given, f"ipv{family}_subnet", None) or SUBNETS[family] for family in FAMILIES}
     found = {family: _numbered(family, subnets[family], members, problems) for family in FAMILIES}
     problems.stop()
-    nodes[Bridge.special] = ResolvedNode(
-        len(nodes) + 1, Bridge.special, Bridge.name, PLACE, Bridge.keys(), rdma=False, planned=False
-    )
+    nodes[Bridge.special] = outsider(Bridge.special, Bridge.name, PLACE, kept)
+    there = {node.name: end for node in members if (end := _in_lab(node))}
+    used = {end.peer[1] for end in there.values()}
+    names = (name for number in itertools.count(1) if (name := f"veth{number}") not in used)
     made = []
-    for number, node in enumerate(members, start=1):
+    for node in members:
         addresses = {f"ipv{family}": own[node.name] for family, own in found.items()}
-        ends = [
-            {"node": node.name, "interface": ETH0, **addresses},
-            {"node": Bridge.special, "interface": f"veth{number}"},
-        ]
+        port = there[node.name].peer[1] if node.name in there else next(names)
+        ends = [{"node": node.name, "interface": ETH0, **addresses}, {"node": Bridge.special, "interface": port}]
         made.append(LinkDefinition.model_validate({"endpoints": ends, "rdma": False}))
     return made
+
+
+def _in_lab(node: ResolvedNode) -> Interface | None:
+    """Return its end of the management network, as the lab has it."""
+    ends = node.kept.interfaces if node.kept else ()
+    return next((end for end in ends if end.name == ETH0 and end.peer[0] == Bridge.special), None)
 
 
 def _is_meant(elements: Elements, given: ManagementDefinition | None, members: list[ResolvedNode]) -> bool:
@@ -99,6 +111,11 @@ def _numbered(
             problems.add(place, f"{address} is also the address of {other}")
         else:
             taken[address] = node.name
+    for node in members:
+        if _given(node, family) is None and (end := _in_lab(node)):
+            kept = end.address if family == 4 else end.address6
+            if kept and kept.network == subnet:
+                taken.setdefault(kept.ip, node.name)
     prefix = subnet.prefixlen
     found = {name: ip_interface(f"{address}/{prefix}") for address, name in taken.items()}
     free = (address for address in subnet.hosts() if address not in taken)

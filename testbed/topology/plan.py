@@ -127,6 +127,8 @@ class Interface(_Addressed):
     pfc: bool | None = None
     """True if it sends and honours pause frames; None: as its kind does."""
     qos: Qos = Qos()
+    number: int = 0
+    """The position in its node, from which its MAC follows."""
 
     @property
     def is_hardware(self) -> bool:
@@ -224,6 +226,8 @@ class Dummy(_Addressed):
     mac: str
     address: IPv4Interface | None = None
     address6: IPv6Interface | None = None
+    number: int = 0
+    """The position in its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +279,9 @@ class Node:
     """Hosts: interfaces without a peer."""
     start: Start | None = None
     """Hosts: the order of its start among others; None: all at once."""
+    number: int = 0
+    """The number from which its MACs and its AS number follow: its position in the file, as long as that is not edited
+    for a lab that lives."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in self.interfaces if i.name == name)
@@ -296,6 +303,8 @@ class Plan:
     rdma_mode: RdmaMode | None = None
     """None: the lab chooses by its size."""
     lossless: Lossless | None = None
+    last_number: int = 0
+    """The highest number of a node, also of those that have gone."""
 
     @property
     def images(self) -> list[str]:

@@ -1,12 +1,14 @@
 """Planning of a checked file: VLANs to segments, segments to subnets, subnets to addresses; names and MACs."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import management, starts, subnets
 from testbed.topology.addressing import interface_mac
+from testbed.topology.kept import Kept
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.switch_kind import SwitchKeys
 from testbed.topology.lossless_classes import plan_lossless, plan_qos
@@ -42,10 +44,14 @@ def make_plan(
     profiles: Collection[str] | None,
     check_fault: Check | None,
     check_values: CheckValues | None,
+    lab: Plan | None = None,
 ) -> Plan:
-    """Return the plan. Raise InputError by `problems.stop`, after each stage that the next one relies on."""
-    nodes = resolve_nodes(elements, problems)
-    links = resolve_links(elements, management.links(elements, given, nodes, problems), nodes, problems)
+    """Return the plan; nodes and interfaces of a `lab` that lives keep their MACs and planned addresses. Raise
+    InputError by `problems.stop`, after each stage that the next one relies on."""
+    kept = Kept(lab)
+    nodes = resolve_nodes(elements, kept, problems)
+    beside = management.links(elements, given, nodes, kept, problems)
+    links = resolve_links(elements, beside, nodes, kept, problems)
     starts.check(nodes, problems)
     check_hardware(nodes, links, problems)
     _check_profiles(nodes, profiles, check_values, problems)
@@ -72,13 +78,17 @@ def make_plan(
     plan = Plan(
         name,
         {
-            node.name: KINDS[node.kind].plan(node, tuple(by_end[node.name, port] for port in node.ports), problems)
+            node.name: replace(
+                KINDS[node.kind].plan(node, tuple(by_end[node.name, port] for port in node.ports), problems),
+                number=node.number,
+            )
             for node in nodes.values()
         },
         interfaces,
         _faults(elements, nodes, check_fault, problems),
         elements.rdma_mode,
         plan_lossless(elements.lossless, (*TOP, "lossless"), problems),
+        kept.last,
     )
     if classes and not any(end.lossless for pair in interfaces for end in pair):
         wrong = "no link carries a lossless class: links between switches and RDMA NICs do, without 'lossless: false'"
@@ -158,6 +168,7 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         lossless=lossless,
         pfc=_of_lossless(link, end, "pfc", problems, lossless=lossless)[-1],
         qos=plan_qos(*_of_lossless(link, end, "qos", problems, lossless=lossless)),
+        number=port.number,
     )
 
 

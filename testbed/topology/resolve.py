@@ -18,6 +18,7 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
 from testbed.topology import containerlab
 from testbed.topology.addressing import interface_mac
+from testbed.topology.kept import Kept
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.host_kind import HostKeys
 from testbed.topology.kinds.linux_kind import LinuxKeys
@@ -40,7 +41,7 @@ class ResolvedLink:
     """True if its ends are interfaces of routers, not switch ports in VLANs."""
 
 
-def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedNode]:
+def resolve_nodes(elements: Elements, kept: Kept, problems: Problems) -> dict[str, ResolvedNode]:
     for name_of_kind, definition in elements.kinds.items():
         _check_keys(name_of_kind, definition, (*TOP, "kinds", name_of_kind), problems)
         if definition is not None and definition.kind is not None:
@@ -52,12 +53,14 @@ def resolve_nodes(elements: Elements, problems: Problems) -> dict[str, ResolvedN
         path = (*TOP, "nodes", name)
         wrong = f"{name!r} and {outside[0]!r} are the same machine, the one that runs the containers: name one only"
         problems.add(path, wrong, at_key=True)
-    for number, (name, own) in enumerate(elements.nodes.items(), start=1):
+    for name, own in elements.nodes.items():
         path = (*TOP, "nodes", name)
         kind = _kind(own, elements)
         planned = KINDS[kind or "host"].plans_addresses and name not in outside
-        keys = KINDS[kind or "host"].keys
-        node = nodes[name] = ResolvedNode(number, name, kind or "host", path, keys(), planned=planned)
+        keys, known = KINDS[kind or "host"].keys, kind or "host"
+        node = nodes[name] = ResolvedNode(
+            kept.number(name, known), name, known, path, keys(), planned=planned, kept=kept.node(name, known)
+        )
         if kind is None:
             kinds = ", ".join(KINDS)
             problems.add(path, f"node {name!r} has no kind; add one to it, its group or topology.defaults: {kinds}")
@@ -144,14 +147,18 @@ def _inherit(node: ResolvedNode, layer: NodeDefinition, path: Path, merged: dict
 
 
 def resolve_links(
-    elements: Elements, management: Sequence[LinkDefinition], nodes: dict[str, ResolvedNode], problems: Problems
+    elements: Elements,
+    management: Sequence[LinkDefinition],
+    nodes: dict[str, ResolvedNode],
+    kept: Kept,
+    problems: Problems,
 ) -> list[ResolvedLink]:
     """Return the links with two known ends, those of the management network first; report the others. Add the nodes
     that special endpoints stand for, and dummy interfaces to theirs."""
     links = []
     definitions: list[tuple[Path, LinkDefinition]] = [(("mgmt",), link) for link in management]
     definitions += [((*TOP, "links", index), link) for index, link in enumerate(elements.links)]
-    special = _special(elements, definitions, nodes)
+    special = _special(elements, definitions, nodes, kept)
     for path, definition in definitions:
         if definition.type == containerlab.DUMMY:
             _add_dummy(definition, path, nodes, problems)
@@ -182,14 +189,14 @@ def _add_dummy(definition: LinkDefinition, path: Path, nodes: dict[str, Resolved
         problems.add(place, f"a {node.kind} has no dummy interfaces; containers and hosts have them")
     if endpoint.interface in (*node.ports, *(dummy.name for dummy in node.dummies)):
         problems.add(place, f"interface {node.name}:{endpoint.interface} is used twice")
-    number = len(node.ports) + len(node.dummies) + 1
+    number = node.next_number(endpoint.interface)
     given = {family: one.address for family, one in _addresses(definition, 0, path, problems).items()}
     mac = endpoint.mac or interface_mac(node.number, number)
-    node.dummies.append(Dummy(endpoint.interface, mac, **by_family(given)))
+    node.dummies.append(Dummy(endpoint.interface, mac, **by_family(given), number=number))
 
 
 def _special(
-    elements: Elements, definitions: Sequence[tuple[Path, LinkDefinition]], nodes: dict[str, ResolvedNode]
+    elements: Elements, definitions: Sequence[tuple[Path, LinkDefinition]], nodes: dict[str, ResolvedNode], kept: Kept
 ) -> dict[str, ResolvedNode]:
     """Return the nodes of special endpoints in a file of containerlab's kinds; add those with links to `nodes`."""
     outside = [node for node in nodes.values() if KINDS[node.kind].containerlab == "machine" and not node.planned]
@@ -207,10 +214,14 @@ def _special(
                 found[name] = outside[0]
             else:
                 path = (*above, "endpoints", end)
-                nodes[name] = found[name] = ResolvedNode(
-                    len(nodes) + 1, name, kind, path, KINDS[kind].keys(), rdma=False, planned=False
-                )
+                nodes[name] = found[name] = outsider(name, kind, path, kept)
     return found
+
+
+def outsider(name: str, kind: str, path: Path, kept: Kept) -> ResolvedNode:
+    """Return a node that the file does not name: a special endpoint, or the management network."""
+    number, known = kept.number(name, kind), kept.node(name, kind)
+    return ResolvedNode(number, name, kind, path, KINDS[kind].keys(), rdma=False, planned=False, kept=known)
 
 
 def _port(
@@ -234,7 +245,7 @@ def _port(
                 f"prefix length {length} of {given.address}: an interface with a peer has a subnet, /{length - 1} or"
             )
             problems.add(given.path, f"{wrong} wider; an address alone is for a link of type dummy")
-    number = len(node.ports) + len(node.dummies) + 1
+    number = node.next_number(endpoint.interface)
     port = Port(node, endpoint.interface, number, path, endpoint.mac, addresses)
     if any(port.name == dummy.name for dummy in node.dummies):
         problems.add(path, f"interface {port} is used twice")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.documents.text import Path
-from testbed.topology.plan import Dummy, Family, IPAddress, IPInterface
+from testbed.topology.plan import Dummy, Family, Interface, IPAddress, IPInterface, Node
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,13 @@ class Port:
     addresses: dict[Family, IPInterface] = field(default_factory=dict)
     gateways: dict[Family, IPAddress] = field(default_factory=dict)
 
+    @property
+    def kept(self) -> Interface | None:
+        """Return the end as the lab has it that the file is for."""
+        return (
+            next((end for end in self.node.kept.interfaces if end.name == self.name), None) if self.node.kept else None
+        )
+
     def __str__(self) -> str:
         return f"{self.node.name}:{self.name}"
 
@@ -50,7 +57,7 @@ class Port:
 @dataclass(slots=True, eq=False)
 class ResolvedNode:
     number: int
-    """Position in the file, from 1."""
+    """Position in the file, from 1; see `Kept`."""
     name: str
     kind: str
     """A name of `testbed.topology.kinds`."""
@@ -73,3 +80,14 @@ class ResolvedNode:
     ports: dict[str, Port] = field(default_factory=dict)
     dummies: list[Dummy] = field(default_factory=list)
     """Its interfaces without a peer."""
+    kept: Node | None = None
+    """The node as the lab has it that the file is for."""
+
+    def next_number(self, name: str) -> int:
+        """Return the number of its next interface: the one that it has in the lab, else the next one."""
+        kept = {}
+        if self.kept:
+            kept = {end.name: end.number for end in self.kept.interfaces}
+            kept |= {dummy.name: dummy.number for dummy in self.kept.dummies}
+        known = [*kept.values(), *(port.number for port in self.ports.values()), *(one.number for one in self.dummies)]
+        return kept.get(name) or max(known, default=0) + 1

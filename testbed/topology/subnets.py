@@ -5,7 +5,8 @@ from ipaddress import IPv4Network, ip_interface
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path
 from testbed.topology.addressing import Pool, free_addresses, usable
-from testbed.topology.plan import FAMILIES, Family, IPNetwork
+from testbed.topology.plan import FAMILIES, Family, IPInterface, IPNetwork
+from testbed.topology.resolved import Port
 from testbed.topology.segments import Segment
 
 _Owner = tuple[IPNetwork, Segment, Path]
@@ -32,13 +33,23 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     for found in owners.values():
         _check_overlaps(found, problems)
     pool = Pool(network for network, _, _ in owners[4] if isinstance(network, IPv4Network))
-    for segment in segments:
+    unnamed = [segment for segment in segments if not segment.networks]
+    for segment in unnamed:
+        if (network := _kept(segment)) and pool.keep(network, len(segment.ports)):
+            segment.networks[4] = network
+    for segment in unnamed:
         if segment.networks:
             continue
         if network := pool.allocate(len(segment.ports)):
             segment.networks[4] = network
         else:
             problems.add(segment.path, f"the pool has no subnet left for {segment.name}; give its hosts addresses")
+
+
+def _kept(segment: Segment) -> IPv4Network | None:
+    """Return the subnet of its first interface that has a planned one in the lab."""
+    found = (port.kept.address for port in segment.ports if port.kept and port.kept.address)
+    return next((address.network for address in found), None)
 
 
 def _choose_network(segment: Segment, family: Family, owners: list[_Owner], problems: Problems) -> None:
@@ -93,10 +104,23 @@ def _choose_addresses(segment: Segment, family: Family, network: IPNetwork, prob
         path = svis[0].path if svis else segment.path
         problems.add(path, f"{network} of {segment.name} has {usable(network)} usable addresses, but needs {needed}")
         return
+    for port in ports:
+        if found := port.given.get(family):
+            port.addresses[family] = found.address
+        elif (kept := _address(port, family)) and kept.network == network and kept.ip not in taken:
+            taken.add(kept.ip)
+            port.addresses[family] = kept
     free = free_addresses(network, taken)
     for port in ports:
-        found = port.given.get(family)
-        port.addresses[family] = found.address if found else ip_interface((next(free), network.prefixlen))
+        if family not in port.addresses:
+            port.addresses[family] = ip_interface((next(free), network.prefixlen))
+
+
+def _address(port: Port, family: Family) -> IPInterface | None:
+    """Return its address in the lab."""
+    if port.kept is None:
+        return None
+    return port.kept.address if family == 4 else port.kept.address6
 
 
 def _choose_gateways(segment: Segment) -> None:

@@ -84,15 +84,17 @@ class Topology(Definition):
         profiles: Collection[str] | None = None,
         check_fault: Check | None = None,
         check_values: CheckValues | None = None,
+        lab: Plan | None = None,
     ) -> Plan:
         """Plan the lab down to the last address, always the same for the same topology.
 
         `profiles`: the names that a switch's `profile` may have; without it any name passes. A switch that names none
         has ``""``. `check_fault` returns the error of a fault, `check_values` those of a switch's `profile_values`.
+        `lab` is the plan of a lab that lives, whose file was edited: what stays keeps its MACs and planned addresses.
         Raise InputError with up to five problems, by line.
         """
         problems = Problems(self._document)
-        return make_plan(self.name, self.topology, self.mgmt, problems, profiles, check_fault, check_values)
+        return make_plan(self.name, self.topology, self.mgmt, problems, profiles, check_fault, check_values, lab)
 
 
 def json_schema(profile_values: Mapping[str, Any] | None = None) -> dict[str, Any]:

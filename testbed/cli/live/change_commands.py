@@ -138,13 +138,23 @@ pod = click.Group("pod", help="Create and delete pods in a lab.")
 @click.argument("host", shell_complete=completion_values.nodes("host"))
 @click.argument("name_", metavar="POD")
 @click.argument("conflists", metavar="[CONFLIST...]", nargs=-1, type=click.Path(path_type=Path))
-def pod_add(name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...]) -> int:
+@click.option(
+    "--annotation",
+    "annotations",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="An annotation of the pod, such as k8s.v1.cni.cncf.io/networks=rail1.",
+)
+def pod_add(
+    name: str, form: str, host: str, name_: str, conflists: tuple[Path, ...], annotations: tuple[str, ...]
+) -> int:
     from testbed.cli.live.lab_tables import show_nodes
     from testbed.machine import files
     from testbed.protocol.live import PodAdd
 
     networks = [files.read(conflist).decode(errors="replace") for conflist in conflists]
-    row = live_options.ask(name, PodAdd(host=host, pod=name_, networks=networks))
+    given = live_options.settings(annotations)
+    row = live_options.ask(name, PodAdd(host=host, pod=name_, networks=networks, annotations=given))
     if form == "json":
         live_options.print_json(row)
     else:

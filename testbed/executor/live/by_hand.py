@@ -1,15 +1,18 @@
 """What commands changed in a lab that lives, as commands that do it again: for the file that `save` writes."""
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from testbed.kernel.links import LinkState
 from testbed.kernel.rtnetlink import Route
 from testbed.lab import Lab
 from testbed.lab.node import Node
 from testbed.topology import IPInterface
+from testbed.topology import Node as NodePlan
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,15 @@ class ByHand:
 
     def __init__(self, lab: Lab) -> None:
         self._before = {name: state(node) for name, node in lab.nodes.items()}
+
+    def applied(self, lab: Lab, before: Mapping[str, State], anew: Collection[str]) -> None:
+        """Take what `testbed apply` has changed for the file's: `before` are the states before it."""
+        old = self._before
+        self._before = {}
+        for name, node in lab.nodes.items():
+            now = state(node)
+            known = name in old and name in before and name not in anew
+            self._before[name] = _moved(old[name], before[name], now) if known else now
 
     def commands(self, node: Node[Any]) -> list[str]:
         """Return commands that bring the node from what its file says to what it has, for `exec` in the file."""
@@ -82,6 +94,45 @@ class ByHand:
         ]
 
 
+def given_again(node: Node[Any], before: State, planned: NodePlan) -> Iterator[list[str]]:
+    """Yield commands for the addresses and routes that were set by hand, and have gone with an interface that was made
+    anew; `planned` is the node's plan before."""
+    now = state(node)
+    for end in planned.interfaces:
+        for address in before.addresses.get(end.name, []):
+            if address not in (*now.addresses.get(end.name, [address]), *end.addresses):
+                yield ["ip", "address", "add", str(address), "dev", end.name]
+    there = {*(route.to for route in now.routes), *(route.destination for route in planned.routes)}
+    for route in before.routes:
+        if route.to not in there and _can_be_made(route, before):
+            yield _route(route, before)
+
+
+def _moved(base: State, before: State, now: State) -> State:
+    """Return a base with the changes from one state to another."""
+
+    def links(name: str) -> LinkState:
+        same = before.links.get(name) == now.links[name]
+        return base.links.get(name, now.links[name]) if same else now.links[name]
+
+    return replace(
+        base,
+        links={name: links(name) for name in now.links},
+        others=_shifted(base.others, before.others, now.others),
+        addresses={
+            name: _shifted(base.addresses.get(name, []), before.addresses.get(name, []), there)
+            for name, there in now.addresses.items()
+        },
+        routes=_shifted(base.routes, before.routes, now.routes),
+        names=now.names,
+    )
+
+
+def _shifted(base: Sequence[T], before: Sequence[T], now: Sequence[T]) -> list[T]:
+    kept = [one for one in base if one in now or one not in before]
+    return kept + [one for one in now if one not in before and one not in kept]
+
+
 def _of_links(before: State, now: State) -> Iterator[list[str]]:
     for name, link in now.links.items():
         old = before.links[name]
@@ -106,10 +157,14 @@ def _of_routes(before: State, now: State) -> Iterator[list[str]]:
     for route in now.routes:
         over = {now.names[index] for index, _ in route.hops if index in now.names}
         if (route not in before.routes or over & lost) and _can_be_made(route, now):
-            kind = [] if route.kind == "unicast" else [route.kind]
-            hops = [word for one in route.hops for word in _hop(one, now, several=len(route.hops) > 1)]
-            options = [word for option in route.options for word in option.split()]
-            yield ["ip", f"-{route.to.version}", "route", "replace", *kind, str(route.to), *hops, *options]
+            yield _route(route, now)
+
+
+def _route(route: Route, now: State) -> list[str]:
+    kind = [] if route.kind == "unicast" else [route.kind]
+    hops = [word for one in route.hops for word in _hop(one, now, several=len(route.hops) > 1)]
+    options = [word for option in route.options for word in option.split()]
+    return ["ip", f"-{route.to.version}", "route", "replace", *kind, str(route.to), *hops, *options]
 
 
 def _can_be_made(route: Route, now: State) -> bool:

@@ -89,7 +89,8 @@ def set_profile(request: live.ProfileSet, call: Call) -> dict[str, Any]:
 
 def add_pod(request: live.PodAdd, call: Call) -> NodeRow:
     networks: list[Any] = [loads(text, f"network {place}") for place, text in enumerate(request.networks, 1)]
-    return node_row(call.lab.pods.create(call.lab.host(request.host), request.pod, networks), 0)
+    made = call.lab.pods.create(call.lab.host(request.host), request.pod, networks, annotations=request.annotations)
+    return node_row(made, 0)
 
 
 def delete_pod(request: live.PodDelete, call: Call) -> None:

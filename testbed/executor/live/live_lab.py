@@ -56,11 +56,16 @@ def run(request: Live, context: Context) -> None:
         faults.break_from_the_start(lab)
         files = Evidence(lab, log)
         files.count("the lab came up")
-        server = Server(lab, log, context.wire, file.read_text())
+        server = Server(lab, log, context.wire, file.read_text(), directory)
         listeners.append(server.publish)
         server.change_listeners.append(lambda request: files.count(command_of(request)))
         lab.scheduler.catch_up()
-        context.emit({"made": {**made, "topology": as_built(made["topology"], lab)}})
+
+        def report_built() -> None:
+            context.emit({"made": {**made, "topology": as_built(plan_rows(lab.plan, profiles), lab)}})
+
+        report_built()
+        server.rebuilt_listeners.append(report_built)
         context.emit({"up": True})
         down = server.serve()
         with at_once():  # programs of users may leave it little of the CPU

@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import TestbedError
@@ -168,12 +169,16 @@ def handler_of(kind: type[LiveRequest[Any]]) -> Callable[[Any, Call], Any]:
 class Server:
     """The requests to a lab. As a source of its scheduler it serves others while something is waited for."""
 
-    def __init__(self, lab: Lab, log: EventLog, wire: Wire, source: str) -> None:
-        """`source` is the text of the lab's topology file."""
+    def __init__(self, lab: Lab, log: EventLog, wire: Wire, source: str, files: Path | None = None) -> None:
+        """`source` is the text of the lab's topology file; `files` is the directory of all its files, if the lab can
+        change with them."""
         self.lab = lab
         self.log = log
         self.wire = wire
         self.source = source
+        self.files = (files or Path()).absolute()
+        self.cannot_apply = "" if files else "a stopped run keeps the topology of its scenario"
+        """The reason why the lab takes no edited file."""
         self.tasks: dict[int, tuple[Call, Task]] = {}
         self.event_listeners: list[Callable[[Event], None]] = []
         """Called with each event of the lab."""
@@ -186,6 +191,8 @@ class Server:
         self.qualities: dict[str, dict[str, str]] = {}
         """Values set by hand, by ends of links."""
         self.by_hand = ByHand(lab)
+        self.rebuilt_listeners: list[Callable[[], None]] = []
+        """Called after the lab has got another plan."""
         self.held: dict[str, Callable[[], None]] = {}
         """Functions that set interfaces up which were set down by hand."""
         self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()

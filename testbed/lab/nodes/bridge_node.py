@@ -18,3 +18,6 @@ class Bridge(Node[Interface]):
         bridge = self.kernel.add_bridge(BRIDGE, stp=bool(self.plan and self.plan.stp))
         for interface in self.interfaces.values():
             self.kernel.enslave(interface.index, bridge)
+
+    def join(self, interface: Interface) -> None:
+        self.kernel.enslave(interface.index, self.kernel.index(BRIDGE))

@@ -18,8 +18,7 @@ from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
-from testbed.switch import ecmp
-from testbed.topology import AnAddress, ANetwork, Container, NicModel, address_of, link_local, network_of, pod_mac
+from testbed.topology import Container, NicModel, address_of, link_local, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -71,10 +70,8 @@ class Host(Node[HostInterface]):
 
     def configure(self) -> None:
         self._set_sysctls(of_interfaces=True)
-        super().configure()
         for interface in self.interfaces.values():
-            for address in interface.plan.addresses if interface.plan else ():
-                interface.add_address(address)
+            self.join(interface)
         for dummy in self.plan.dummies if self.plan else ():
             index = self.kernel.add_dummy(dummy.name, dummy.mac)
             for address in dummy.addresses:
@@ -89,12 +86,31 @@ class Host(Node[HostInterface]):
             given = [(path, value) for path, value in self.plan.sysctls]
             self.set_sysctls(one for one in given if names.isdisjoint(one[0].split("/")) is not of_interfaces)
 
-    def complete(self) -> None:
-        super().complete()
-        for interface in self.interfaces.values():
-            if interface.plan and interface.plan.rdma:
-                give = interface.adopt_rdma if interface.plan.nic else interface.add_rdma
-                give(interface.plan.rdma)
+    def join(self, interface: HostInterface) -> None:
+        super().join(interface)
+        for address in interface.plan.addresses if interface.plan else ():
+            interface.add_address(address)
+
+    def complete_end(self, interface: HostInterface) -> None:
+        super().complete_end(interface)
+        if interface.plan and interface.plan.rdma:
+            give = interface.adopt_rdma if interface.plan.nic else interface.add_rdma
+            give(interface.plan.rdma)
+
+    def change_end(self, interface: HostInterface, before: InterfacePlan, now: InterfacePlan) -> None:
+        super().change_end(interface, before, now)
+        had = self.kernel.routes_by_hand()
+        for address in before.addresses:
+            if address not in now.addresses and address in interface.all_addresses:
+                interface.remove_address(address)
+        for address in now.addresses:
+            if address not in interface.all_addresses:
+                interface.add_address(address)
+        there = {route.to for route in self.kernel.routes_by_hand()}
+        lost = {route.to for route in had} - there
+        for route in self.plan.routes if self.plan else ():  # the kernel takes them away with the last address
+            if route.destination in lost:
+                self.add_route(route.destination, *route.via)
 
     def came_up(self, index: int) -> None:
         """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py)."""
@@ -108,6 +124,12 @@ class Host(Node[HostInterface]):
 
     def launcher(self, program: str, *, terminal: bool = False) -> list[str]:
         return self.container.launcher(program, terminal=terminal) if self.container else []
+
+    def delete_rdma(self, interface: HostInterface) -> None:
+        """Delete the soft-RoCE device of an interface; return when it is gone."""
+        if interface.rdma:
+            self.context.devices.delete(self.namespace, [interface.device])
+            interface.rdma = interface.nic = None
 
     def delete_devices(self) -> None:
         ends = [end for end in self.interfaces.values() if end.rdma and not (end.plan and end.plan.nic)]
@@ -153,15 +175,6 @@ class Host(Node[HostInterface]):
         if found.version == 6:
             raise InputError(f"{found} is an IPv6 address: services are of IPv4")
         return Service(self, found, port)
-
-    def add_route(self, destination: ANetwork, *via: AnAddress) -> None:
-        """Add a route. Several next hops have equal cost: each flow takes one of them. InputError if the kernel refuses
-        it."""
-        if len(via) > 1:
-            for path, value in ecmp.sysctls(self.name).items():
-                self.sysctl(f"net/{path}", value)
-        with self._refusing(f"a route to {destination} via {', '.join(map(str, via))} cannot be added"):
-            self.kernel.add_route(network_of(destination), map(address_of, via))
 
 
 class PodOwner(Protocol):

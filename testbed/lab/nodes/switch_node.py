@@ -7,13 +7,15 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.kernel import ipv6
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.profile import Profile, check_names, configured
-from testbed.topology import AnAddress, address_of, mac_of
+from testbed.switch.build import BRIDGE, USUAL_MTU, make_svi
+from testbed.switch.profile import Profile, check_names, configured, settable
+from testbed.topology import AnAddress, IPInterface, address_of, mac_of
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
@@ -35,6 +37,63 @@ class Switch(Node[Interface]):
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
         return Interface(self, name, index, mac, plan)
+
+    def join(self, interface: Interface) -> None:
+        plan = interface.plan
+        if plan is None:
+            return
+        if plan.routed:
+            super().join(interface)
+            with self.entered():
+                ipv6.enable_router_port(interface.name)
+            self._ask("add_routed", index=interface.index, port=interface.name)
+            return
+        self.kernel.enslave(interface.index, self.kernel.index(BRIDGE))
+        self.kernel.set_vlans(interface.index, plan.vlan, plan.trunk)
+        self._ask("set", values={})  # what its profile has for each port
+
+    def change_end(self, interface: Interface, before: InterfacePlan, now: InterfacePlan) -> None:
+        super().change_end(interface, before, now)
+        if (before.vlan, before.trunk) != (now.vlan, now.trunk):
+            for vlan in sorted({vlan for vlan in (before.vlan, *before.trunk) if vlan} - {now.vlan, *now.trunk}):
+                self.use("bridge", "vlan", "del", "dev", interface.name_now, "vid", str(vlan))
+            self.kernel.set_vlans(interface.index, now.vlan, now.trunk)
+
+    def change(self, before: NodePlan, now: NodePlan) -> None:
+        self.planned = now
+        old, new = {svi.vlan: svi for svi in before.svis}, {svi.vlan: svi for svi in now.svis}
+        bridge = self.kernel.index(BRIDGE)
+        for vlan, svi in old.items():
+            if svi.addresses and not (vlan in new and new[vlan].addresses):
+                self.kernel.delete_link(self.kernel.index(svi.name))
+                self.use("bridge", "vlan", "del", "dev", BRIDGE, "vid", str(vlan), "self")
+        mtu = min((port.mtu for port in now.interfaces if not port.routed), default=USUAL_MTU)
+        for vlan, svi in new.items():
+            had = old[vlan].addresses if vlan in old else ()
+            if svi.addresses and not had:
+                with self.entered():
+                    make_svi(self.kernel, svi, bridge, mtu)
+            elif svi.addresses != had:
+                self._change_addresses(self.kernel.index(svi.name), had, svi.addresses)
+        self._change_profile(before, now)
+        super().change(before, now)
+
+    def _change_addresses(self, index: int, before: Sequence[IPInterface], now: Sequence[IPInterface]) -> None:
+        there = self.now().addresses.get(index, [])
+        for address in before:
+            if address not in now and address in there:
+                self.kernel.delete_address(index, address)
+        for address in now:
+            if address not in before:
+                self.kernel.set_address(index, address)
+
+    def _change_profile(self, before: NodePlan, now: NodePlan) -> None:
+        if (before.profile, before.profile_values) == (now.profile, now.profile_values):
+            return
+        old = self.first_profile.model_dump(mode="json")
+        self.first_profile = configured(now.profile, now.profile_values)
+        new = self.first_profile.model_dump(mode="json")
+        self._values.rebase({name: value for name, value in new.items() if value != old[name] and name in settable()})
 
     def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         return self.agent.ask(self.name, command, **arguments) or {}

@@ -1,0 +1,111 @@
+"""`testbed apply`: an edited topology file, or a Kubernetes manifest, for a lab that lives."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from testbed.cli.live import live_options
+from testbed.cli.words import plain
+from testbed.errors import InputError
+from testbed.machine import files
+from testbed.machine.live import labs
+
+if TYPE_CHECKING:
+    from testbed.cli.live.source import Found
+    from testbed.protocol.live import ChangeRow
+
+MOST_BYTES = 4 << 20
+"""Bytes of the files that containers mount, in one message."""
+SIGNS = {"new": ("+", "green"), "gone": ("-", "red"), "anew": ("±", "yellow"), "changed": ("~", "yellow")}
+
+
+class Applying(click.Command):
+    """`-f FILE` and `-t FILE` name the file, as kubectl's and containerlab's users type it; `-f json` is the format."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [
+            word
+            for word, following in itertools.zip_longest(args, args[1:])
+            if not (word == "-t" or (word == "-f" and following not in ("json", "table")))
+        ]
+        return super().parse_args(ctx, words)
+
+
+@click.command(
+    cls=Applying,
+    help="""Bring a lab that lives to its edited topology file: nodes, links, their values, faults. What the file does
+    not change is not touched: it keeps its MACs, its planned addresses, its programs and its connections. What a node
+    has from its begin, such as its container, makes the node anew.
+
+    FILE may be a Kubernetes manifest: its objects are added to the lab's, or replaced.""",
+)
+@click.option("--dry-run", "dry", is_flag=True, help="Only print what would change.")
+@live_options.lab_options
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def apply(dry: bool, name: str, form: str, file: Path) -> int:
+    data = files.read(file)
+    if re.search(rb"^apiVersion:", data, re.MULTILINE):
+        return _objects(name, form, file, data, dry=dry)
+    from testbed.cli.live import source
+    from testbed.protocol.live import Apply
+
+    found = source.of_file(file)
+    lab = name or _lab_of(file, found.name)
+    sent, executable = _sent(found)
+    text = data.decode(errors="replace")
+    rows = live_options.ask(lab, Apply(name=str(file), text=text, files=sent, executable=executable, dry=dry))
+    if form == "json":
+        live_options.print_json(rows)
+        return 0
+    for row in rows:
+        click.echo(_line(row))
+    if not rows:
+        click.echo(f"{plain(lab)} is as {plain(str(file))} says: nothing changes")
+    live_options.then(*([f"testbed apply {file}"] if dry and rows else ["testbed inspect"]))
+    return 0
+
+
+def _lab_of(file: Path, name: str) -> str:
+    """Return the lab of a file: that of the file's name, else the one that came up from this file."""
+    there = labs.every()
+    if any(lab.name == name for lab in there):
+        return name
+    came = [lab.name for lab in there if lab.topology and os.path.abspath(lab.topology) == os.path.abspath(file)]
+    if len(came) == 1:
+        return came[0]
+    raise InputError(f"no lab {name} is up", where=str(file), hint=f"`testbed up {file}` brings it up.")
+
+
+def _sent(found: Found) -> tuple[dict[str, str], list[str]]:
+    """Return the files beside the topology file in base64, and which are executable, by their paths from it."""
+    topology = str(found.asked["topology"])
+    base = os.path.dirname(topology)
+    beside = {name: data for name, data in found.files.items() if name != topology and not name.endswith("/")}
+    total = sum(map(len, beside.values()))
+    if total > MOST_BYTES:
+        hint = "`testbed down`, then `testbed up`."
+        raise InputError(f"the files that its containers mount have {total >> 20} MiB: too many to apply", hint=hint)
+    texts = {os.path.relpath(name, base or "."): base64.b64encode(data).decode() for name, data in beside.items()}
+    return texts, [os.path.relpath(name, base or ".") for name in found.executable]
+
+
+def _line(row: ChangeRow) -> str:
+    sign, colour = SIGNS[row["change"]]
+    text = f"  {row['text']}" if row["text"] else ""
+    return f"{click.style(sign, fg=colour)} {row['what']} {plain(row['name'])}{plain(text)}"
+
+
+def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int:
+    from testbed.protocol.live import ApplyObjects
+
+    if dry:
+        raise InputError("--dry-run is for topology files", where=str(file))
+    applied = live_options.ask(name, ApplyObjects(name=str(file), text=data.decode(errors="replace")))
+    return live_options.show(form, applied, "\n".join(f"{plain(one)} is applied" for one in applied))

@@ -1,0 +1,237 @@
+"""`testbed apply`: a lab that lives becomes its edited file, and what the file does not change is not touched."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Done
+from test_live_cli import run_in
+
+Run = Callable[..., Done]
+BEFORE = """\
+name: edited
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    h1: {kind: host}
+    h2: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "h1:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "h2:eth1"], vlan: 10}
+"""
+AFTER = """\
+name: edited
+topology:
+  nodes:
+    h0: {kind: host}
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}, profile_values: {arp_age: 300}}
+    h1: {kind: host}
+    h2: {kind: host, exec: ["ip link add dummy0 type dummy"]}
+    h3: {kind: host}
+    leaf2: {kind: switch, vlans: {30: 10.0.30.1/24}}
+    h4: {kind: host}
+    h5: {kind: host}
+  links:
+    - {endpoints: ["leaf:e0", "h0:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e1", "h1:eth1"], vlan: 10, rate: 1gbit}
+    - {endpoints: ["leaf:e2", "h2:eth1"], vlan: 20}
+    - {endpoints: ["leaf:e3", "h3:eth1"], vlan: 20, mtu: 4200}
+    - {endpoints: ["leaf2:e1", "h4:eth1"], vlan: 30}
+    - {endpoints: ["leaf2:e2", "h5:eth1"], vlan: 30}
+  faults:
+    - {fault: link-loss, end: "leaf:e1", loss: 5}
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Run]:
+    def run(*arguments: str) -> Done:
+        return run_in(tmp_path, *arguments)
+
+    (tmp_path / "before.clab.yml").write_text(BEFORE)
+    (tmp_path / "after.clab.yml").write_text(AFTER)
+    try:
+        assert run("up", "before.clab.yml", "--clock", "virtual").status == 0
+        yield run
+    finally:
+        run("down", "--all")
+
+
+def ends(lab: Run) -> dict[str, tuple[str, ...]]:
+    """The MAC and the addresses of each interface, as the kernel has them."""
+    state = json.loads(lab("inspect", "-f", "json").out)
+    rows = [row for node in state["nodes"] for row in node["interfaces"]]
+    return {row["interface"]: (row["mac"], *row["addresses"]) for row in rows}
+
+
+def writes(lab: Run, *pairs: tuple[str, str]) -> list[int]:
+    return [lab("rdma", "write", *pair).status for pair in pairs]
+
+
+def test_a_lab_becomes_its_edited_file_and_goes_back(lab: Run, tmp_path: Path) -> None:
+    before = ends(lab)
+    assert lab("exec", "h1", "-d", "--", "ping", "-i", "0.2", "10.0.10.1").status == 0
+    assert writes(lab, ("h1", "h2")) == [0]
+    dry = lab("apply", "--dry-run", "after.clab.yml").out
+    assert ends(lab) == before
+
+    done = lab("apply", "-f", "after.clab.yml")
+    assert (done.status, done.out) == (0, dry), done.err
+    lines = done.out.splitlines()
+    assert "+ node h0" in lines
+    assert "~ link h1:eth1 – leaf:e1  rate none → 1000000000" in lines
+    assert "~ link leaf:e2  vlan 10 → 20" in lines
+    now = ends(lab)
+    assert now["h1:eth1"] == before["h1:eth1"]
+    assert now["leaf:vlan10"] == before["leaf:vlan10"]
+    assert now["h0:eth1"] == ("02:00:04:00:00:01", "10.0.10.3/24")
+    assert now["h2:eth1"] == (before["h2:eth1"][0], "10.0.20.2/24")
+    assert "dummy0" in lab("exec", "h2", "--", "ip", "-br", "link").out
+    faults = json.loads(lab("fault", "ps", "-f", "json").out)
+    assert [(row["fault"], row["parameters"]["end"]) for row in faults] == [("link-loss", "leaf:e1")]
+    assert "rate 1Gbit" in lab("exec", "leaf", "--", "tc", "qdisc", "show", "dev", "e1").out
+    assert writes(lab, ("h0", "h3"), ("h2", "h3"), ("h4", "h5")) == [0, 0, 0]
+    assert {row["ip"] for row in json.loads(lab("tables", "leaf2", "-f", "json").out) if row["ip"]} <= {
+        "10.0.30.2",
+        "10.0.30.3",
+    }
+    assert "arp_age: 300" in lab("save").out
+    assert "nothing changes" in lab("apply", "after.clab.yml").out
+
+    assert lab("apply", "before.clab.yml").status == 0
+    back = ends(lab)
+    assert back.pop("h2:dummy0")  # what a command has done is not undone
+    assert back == before
+    assert json.loads(lab("fault", "ps", "-f", "json").out) == []
+    assert writes(lab, ("h1", "h2"), ("h2", "h1")) == [0, 0]
+    assert "ping -i 0.2" in lab("exec", "h1", "--", "ps", "ax").out
+    assert "noqueue" in lab("exec", "leaf", "--", "tc", "qdisc", "show", "dev", "e1").out
+
+    changes = [line for line in lab("events").out.splitlines() if "lab.changed" in line]
+    assert len(changes) == 2 * len(lines)
+    done = lab("down")
+    page = Path(tmp_path, re.findall(r"\S+report\.html", done.out)[0])
+    topology = json.loads(page.with_name("topology.json").read_text())
+    assert {row["node"] for row in topology["interfaces"]} == {"leaf", "h1", "h2"}
+
+
+def test_what_cannot_be_applied_changes_nothing(lab: Run, tmp_path: Path) -> None:
+    before = ends(lab)
+    assert lab("exec", "h1", "-d", "--", "ib_write_lat").status == 0
+    for old, new, message in (
+        ("h2: {kind: host}", "h2: {kind: hst}", "edited.yml:6:16: kind 'hst' is not supported"),
+        ("name: edited", "name: other", "no lab other is up"),
+        ("  nodes:\n", "  rdma_mode: exclusive\n  nodes:\n", "'rdma_mode' of a lab cannot change while it lives"),
+        ("h2: {kind: host}", "h2: {kind: linux, image: 'nope:1'}", "does not have the image nope:1"),
+    ):
+        assert old in BEFORE
+        (tmp_path / "edited.yml").write_text(BEFORE.replace(old, new))
+        done = lab("apply", "edited.yml")
+        assert done.status == 2
+        assert message in done.err
+    assert ends(lab) == before
+    assert lab("apply", "missing.yml").status == 2
+
+
+def test_a_fault_and_a_hand_keep_their_values(lab: Run, tmp_path: Path) -> None:
+    assert lab("link", "set", "leaf:e2", "rate=100mbit").status == 0
+    assert lab("fault", "inject", "link-loss", "end=h1:eth1", "loss=10").status == 0
+    (tmp_path / "edited.yml").write_text(BEFORE.replace('"h2:eth1"], vlan: 10', '"h2:eth1"], vlan: 10, rate: 1gbit'))
+    done = lab("apply", "edited.yml")
+    assert "rate none → 1000000000; by a fault or `link set` leaf:e2 keeps rate 100000000" in done.out
+    (tmp_path / "edited.yml").write_text(BEFORE.replace('"h1:eth1"]', '"h1:eth2"]'))
+    assert lab("apply", "edited.yml").status == 0
+    assert json.loads(lab("fault", "ps", "-f", "json").out) == []  # its end is gone
+    assert writes(lab, ("h1", "h2")) == [0]
+
+
+def test_the_same_edits_give_the_same_events(tmp_path: Path) -> None:
+    traces = []
+    for name in "one", "two":
+        place = tmp_path / name
+        place.mkdir()
+        (place / "before.clab.yml").write_text(BEFORE)
+        (place / "after.clab.yml").write_text(AFTER)
+        try:
+            for words in (
+                ("up", "before.clab.yml", "--clock", "virtual"),
+                ("rdma", "write", "h1", "h2"),
+                ("apply", "after.clab.yml"),
+                ("rdma", "write", "h1", "h3"),
+                ("apply", "before.clab.yml"),
+            ):
+                assert run_in(place, *words).status == 0
+            traces.append(run_in(place, "events").out)
+        finally:
+            run_in(place, "down", "--all")
+    assert traces[0] == traces[1]
+
+
+FABRIC = """\
+name: fabric
+topology:
+  routing: frr
+  nodes:
+    spine: {kind: switch}
+    leaf1: {kind: switch, vlans: {10: 10.0.1.1/24}}
+    leaf2: {kind: switch, vlans: {10: 10.0.2.1/24}}
+    h1: {kind: host}
+    h2: {kind: host}
+  links:
+    - {endpoints: ["leaf1:e1", "spine:e1"]}
+    - {endpoints: ["leaf2:e1", "spine:e2"]}
+    - {endpoints: ["leaf1:e3", "h1:eth1"], vlan: 10}
+    - {endpoints: ["leaf2:e3", "h2:eth1"], vlan: 10}
+"""
+
+
+def test_a_leaf_is_added_to_a_routed_fabric_and_taken_away(tmp_path: Path) -> None:
+    def run(*arguments: str) -> Done:
+        return run_in(tmp_path, *arguments)
+
+    more = FABRIC.replace(
+        "    h1: {", "    leaf3: {kind: switch, vlans: {10: 10.0.3.1/24}}\n    h3: {kind: host}\n    h1: {", 1
+    )
+    more += '    - {endpoints: ["leaf3:e1", "spine:e3"]}\n    - {endpoints: ["leaf3:e3", "h3:eth1"], vlan: 10}\n'
+    (tmp_path / "fabric.clab.yml").write_text(FABRIC)
+    (tmp_path / "more.clab.yml").write_text(more)
+    try:
+        assert run("up", "fabric.clab.yml", "--clock", "virtual").status == 0
+        assert run("apply", "more.clab.yml").status == 0
+        assert writes(run, ("h1", "h2"), ("h3", "h1"), ("h2", "h3")) == [0, 0, 0]
+        routes = run("exec", "leaf1", "--", "ip", "route").out
+        assert "10.0.3.0/24" in routes
+        assert run("apply", "fabric.clab.yml").status == 0
+        assert writes(run, ("h1", "h2")) == [0]
+        assert "10.0.3.0/24" not in run("exec", "leaf1", "--", "ip", "route").out
+        assert "no BGP" not in run("events").out
+    finally:
+        run("down", "--all")
+
+
+MANIFEST = """\
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: rail1, namespace: default}
+spec:
+  config: |
+    {"cniVersion": "1.0.0", "name": "rail1", "plugins": [
+      {"type": "macvlan", "master": "eth1", "ipam": {"type": "static", "addresses": [{"address": "10.0.10.77/24"}]}},
+      {"type": "rxe"}]}
+"""
+
+
+def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: Path) -> None:
+    (tmp_path / "rail.yml").write_text(MANIFEST)
+    done = lab("apply", "rail.yml")
+    assert done.status == 0, done.err
+    assert done.out == "NetworkAttachmentDefinition/default/rail1 is applied\n"
+    added = lab("pod", "add", "h1", "p1", "--annotation", "k8s.v1.cni.cncf.io/networks=rail1")
+    assert added.status == 0, added.err
+    assert "10.0.10.77/24" in added.out
+    (tmp_path / "rail.yml").write_text(MANIFEST.replace("kind: Net", "kind: Nut"))
+    wrong = lab("apply", "rail.yml")
+    assert wrong.status == 2
+    assert "rail.yml" in wrong.err
