@@ -107,7 +107,6 @@ made=$(cat "$stamp" 2>/dev/null || :)
 ready=$(printf '%s\n%s' "$(place)" "$inputs")
 
 missing=
-[ "${1:-}" = local ] || need qemu-system-x86_64 qemu-system-x86
 [ "$made" = "$ready" ] || {
     venv=$(venv_package)
     missing="$missing${venv:+ $venv}"

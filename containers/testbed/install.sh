@@ -4,8 +4,8 @@
 set -eu
 cd /opt/testbed
 chown -R 0:0 .
-# A snapshot is valid only for an image and a QEMU with the same times, and no file of the archive is newer than this.
-find cache /usr/bin/qemu-system-x86_64 -type f -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
+# A snapshot is valid only for an image with the same times, and no file of the archive is newer than this.
+find cache -type f -exec touch --date "@$SOURCE_DATE_EPOCH" {} +
 python3 -m venv .
 bin/pip install --quiet --no-index --find-links wheels testbed
 rm -r wheels install.sh

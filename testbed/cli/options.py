@@ -12,9 +12,9 @@ import click
 
 from testbed.cli.output import log
 from testbed.cli.progress import ensure_image
-from testbed.cli.scenario_options import out_option
+from testbed.cli.scenario_options import out_option, qemu_option
 from testbed.errors import UnsupportedError
-from testbed.machine import cache, checkup, containers, kvm, qemu, questions, scenarios
+from testbed.machine import cache, checkup, containers, emulator, kvm, questions, scenarios
 from testbed.machine.jobs import Machine
 from testbed.machine.local import LocalMachine
 from testbed.machine.scenarios import Source
@@ -72,6 +72,7 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 show_default=True,
                 help="vm: a micro-VM; local: this very kernel; auto: vm.",
             ),
+            qemu_option,
             out_option,
         )
     ):
@@ -90,7 +91,7 @@ async def described(asked: Sequence[tuple[Source, Mapping[str, Any]]], named: Se
 def prepare_for_code() -> None:
     """Build the image of the micro-VM in which code of the user's files is run, if need be."""
     if not questions.ON_THIS_KERNEL.get():
-        qemu.binary()
+        emulator.require()
         ensure_image()
 
 
@@ -102,7 +103,7 @@ def choose(machine_name: str, clock: Clock | None, log: Callable[[str], None]) -
             raise click.UsageError("this kernel has only the real clock: leave out --clock virtual or --machine local")
         checkup.require_local()
         return LocalMachine(labs=True, log=log)
-    qemu.binary()
+    emulator.require()
     image = ensure_image()
     if clock == "real" and kvm.answer() is None:
         log("test KVM: it takes up to half a minute, once, and the result is kept")

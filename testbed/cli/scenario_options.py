@@ -1,5 +1,6 @@
 """Options that select parts of a scenario to run. `argument` is the command's argument with the scenario's name."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,19 @@ def over_option(argument: str, text: str, *, required: bool = False) -> Decorato
         shell_complete=completion_values.parameters(argument),
         help=text,
     )
+
+
+def _choose_qemu(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    if value:
+        from testbed.machine import emulator  # imports much
+
+        os.environ[emulator.CHOICE] = value  # also for the processes that this one starts
+
+
+qemu_option = click.option(
+    "--qemu",
+    metavar="host|PATH",
+    expose_value=False,
+    callback=_choose_qemu,
+    help="Run the machine in this QEMU, or in the host's. Default: TESTBED_QEMU, else the image's.",
+)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError, UnsupportedError
-from testbed.machine import cache, image, image_build, kvm, qemu, recipe, shipped, snapshot
+from testbed.machine import cache, emulator, image, image_build, kvm, recipe, shipped, snapshot
 from testbed.machine.image import Image
 from testbed.machine.image_build import apt
 from testbed.machine.qemu import Flavour
@@ -26,12 +26,7 @@ OLDEST_LOCAL_KERNEL = (7, 1)
 """First Linux version whose rdma_rxe works inside network namespaces."""
 NEWER_KERNEL = "sudo apt-get install -t trixie-backports linux-image-amd64 && sudo reboot"
 LOCAL_MODULES = ("rdma_rxe", "ib_uverbs", "veth", "bridge", "8021q", "nf_tables")
-LOCAL_TOOLS = {
-    **dict.fromkeys(("ip", "tc", "bridge", "rdma"), "iproute2"),
-    "ping": "iputils-ping",
-    "modprobe": "kmod",
-    "setpriv": "util-linux",
-}
+LOCAL_TOOLS = {**dict.fromkeys(("ip", "tc", "bridge", "rdma"), "iproute2"), "ping": "iputils-ping", "modprobe": "kmod"}
 """Programs that a lab on this kernel may call, and their Debian packages."""
 NFTABLES = "libnftables.so.1"
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_MODULE": 16, "CAP_SYS_ADMIN": 21}
@@ -55,33 +50,39 @@ def _look(subject: str, works: object, text: str, lacking: str, fix: str = "", s
     return Check(subject, "works", text) if works else Check(subject, state, lacking, fix)
 
 
+def _command(hint: str) -> str:
+    """Return the command of a hint, which is behind a colon."""
+    return hint.partition("\n")[0].rpartition(": ")[2]
+
+
 def _tried(subject: str, work: Callable[[], str], fix: str = "", state: State = "missing") -> Check:
     """Return the result of `work`, or its error, whose hint is the fix if none is given."""
     try:
         return Check(subject, "works", work())
     except TestbedError as error:
-        return Check(subject, state, error.message, fix or error.hint.partition("\n")[0].removeprefix("Run: "))
+        return Check(subject, state, error.message, fix or _command(error.hint))
 
 
 def vm() -> Iterator[Check]:
     """Check that labs can run in micro-VMs here. Nothing is started."""
     yield Check("testbed", "works", f"{version()}; scenarios and documentation are in {shipped.PLACE}")
     yield Check("Python", "works", f"{platform.python_version()} ({sys.executable})")
-    yield _tried("QEMU", lambda: f"{qemu.version()} ({qemu.binary()})", apt("qemu-system-x86"))
-    found = shutil.which("setpriv")
-    yield _look("setpriv", found, "ends what testbed started when testbed ends", "not installed", apt("util-linux"))
     try:
         built = image.find()
     except UnsupportedError as error:
         yield Check("image", "missing", error.message, "testbed image rm")
         return
+    if built or emulator.chosen():
+        yield _tried("QEMU", lambda: f"{emulator.version()} ({emulator.emulator().where})", apt("qemu-system-x86"))
+    else:
+        yield Check("QEMU", "note", "comes with the image")
     if built:
         yield _tried("image", lambda: _image(built), "testbed image rm")
     else:
         yield Check("image", "note", "not built yet; the first run builds it", "testbed image build")
     yield _tried("image tools", _tools, state="note" if built else "missing")
     yield _tried("disk", lambda: _space(built), "export XDG_CACHE_HOME=/a/larger/disk")
-    if built and shutil.which(qemu.BINARY):
+    if built:
         yield _snapshot(built)
 
 
@@ -115,9 +116,16 @@ def _snapshot(built: Image) -> Check:
     return Check("snapshot", "note", f"missing; the next run creates it, in about {seconds} s")
 
 
+def _kvm() -> bool | None:
+    try:
+        return kvm.answer()
+    except TestbedError:  # there is no QEMU
+        return None
+
+
 def kvm_answer() -> Check:
     """Return the cached answer about KVM, which only the real clock can use."""
-    answer = kvm.answer() if shutil.which(qemu.BINARY) else None
+    answer = _kvm()
     if answer:
         return Check("KVM", "works", "works: a guest boots with it; the real clock uses it")
     fix = ""
@@ -137,7 +145,7 @@ def local() -> Iterator[Check]:
     """Check that labs can run on this very kernel (`--machine local`)."""
     release, oldest = platform.release(), ".".join(map(str, OLDEST_LOCAL_KERNEL))
     text = f"Linux {release}"
-    new = qemu.numbers(release) >= OLDEST_LOCAL_KERNEL
+    new = emulator.numbers(release) >= OLDEST_LOCAL_KERNEL
     modules = [name for name in LOCAL_MODULES if not _has_module(name, release)]
     plugins, pods = any(map(os.path.isdir, CNI_PLUGINS)), "not installed; labs with pods need them"
     yield _root()

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import os
 import secrets
 import shutil
@@ -15,6 +16,8 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "__init__.py"
 PREFIX = "testbed."
+PR_SET_PDEATHSIG = 1
+"""linux/prctl.h."""
 REMOVE = 'read -r _; for _ in $(seq 100); do rm -rf -- "$1" 2>/dev/null && exit; sleep 0.1; done'
 """Removal is retried: processes that are being killed may still write there."""
 
@@ -32,12 +35,26 @@ main()
     return [sys.executable, "-P", "-c", code, *arguments]
 
 
+@functools.cache
+def dying(signal_: str) -> tuple[str, ...]:
+    """Return the words before a command with which the kernel sends it a signal when this process is gone. Busybox'
+    setpriv cannot do that: Python takes its place."""
+    words = ("setpriv", "--pdeathsig", signal_, "--")
+    with contextlib.suppress(OSError):
+        if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
+            return words
+    number = int(getattr(signal, f"SIG{signal_}"))
+    call = f"ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {number})"
+    code = f"import ctypes, os, sys; {call}; os.execvp(sys.argv[1], sys.argv[1:])"
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
 @contextlib.contextmanager
 def child(command: list[str], *, death_signal: str = "TERM", **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Start `command`; the kernel sends it `death_signal` when this process is gone, kill -9 included. A child that
     still runs at the end of the block gets the signal too, with its process group, and is waited for. The group is its
     own: mmdebstrap that cannot write its tar sends SIGHUP to all of its group."""
-    command = ["setpriv", "--pdeathsig", death_signal, "--", *command]
+    command = [*dying(death_signal), *command]
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield process

@@ -38,6 +38,7 @@ PHASES = (
     ("installing remaining packages", "download packages"),
     ("apt-get download", "download the kernel"),
     ("install.sh", "install testbed, and run a scenario"),
+    ("qemu.sh", "pack QEMU"),
     ("build.sh", "make the initramfs"),
     ("mkfs.erofs", "pack the root file system"),
     ("download /testbed/root.erofs", "copy it out"),
@@ -91,7 +92,10 @@ def require_tools() -> None:
     if platform.machine() != "x86_64":
         raise UnsupportedError(f"images can be built on x86-64 only, this machine is {platform.machine()}")
     if missing := missing_packages():
-        hint = f"Run: {apt(*missing)}\n  Or import an image that another machine exported: testbed image import FILE"
+        elsewhere = "import an image that another machine exported: testbed image import FILE"
+        hint = f"Run: {apt(*missing)}\n  Or {elsewhere}"
+        if not shutil.which("apt-get"):
+            hint = f"This is no Debian: {elsewhere}"
         raise UnsupportedError(f"building the image needs {', '.join(missing)}", hint=hint)
     if os.geteuid() != 0:
         require_unshare()

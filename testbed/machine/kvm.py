@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from testbed.errors import MachineError
-from testbed.machine import cache, qemu, snapshot
+from testbed.machine import cache, emulator, qemu, snapshot
 from testbed.machine.image import Image
 from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.qemu import Flavour, Ram
@@ -51,7 +51,7 @@ def answer() -> bool | None:
 def _memory() -> Path:
     identity = MACHINE_ID.read_text().strip() if MACHINE_ID.exists() else ""
     identity = identity or platform.node()  # an image that machines are cloned from has an empty file
-    return cache.directory("kvm") / cache.digest(identity, platform.release(), qemu.identity())[:16]
+    return cache.directory("kvm") / cache.digest(identity, platform.release(), emulator.emulator().identity)[:16]
 
 
 async def _boots(image: Image) -> bool:

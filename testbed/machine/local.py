@@ -89,7 +89,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 async def spawn(arguments: Sequence[str], progress: int, output: IO[bytes]) -> asyncio.subprocess.Process:
     """Start the process of a job, which has `progress` as file descriptor 3 and ends with this one. Ctrl-C signals this
     process alone, which then ends the job: two signals would cut the job's teardown short."""
-    command = ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
+    command = [*child_processes.dying("TERM"), "sh", "-c", 'exec "$@" 3>"/proc/self/fd/$0"', str(progress)]
     return await asyncio.create_subprocess_exec(
         *command,
         *child_processes.ours("testbed.executor", *arguments),

@@ -3,27 +3,24 @@
 import asyncio
 import calendar
 import contextlib
-import functools
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, QMPClient
 from qemu.qmp.error import QMPError
 
-from testbed.errors import MachineError, UnsupportedError
+from testbed.errors import MachineError
+from testbed.machine import child_processes, emulator
 from testbed.machine.image import Image
 from testbed.machine.patience import patiently, threads_of
 from testbed.protocol import Clock
 
-BINARY = "qemu-system-x86_64"
 MEMORY = 3 << 30
 """Bytes of a guest's RAM."""
 Accelerator = Literal["tcg", "kvm"]
@@ -41,33 +38,6 @@ ANSWER_S = 30.0
 """Seconds with a CPU in which QMP must answer: QEMU works or it does not."""
 
 
-def binary() -> str:
-    found = shutil.which(BINARY)
-    if not found:
-        raise UnsupportedError(f"{BINARY} is not installed", hint="Run: sudo apt-get install qemu-system-x86")
-    return found
-
-
-def release() -> str:
-    """Return the version with that of its package: `10.0.2 (Debian 1:10.0.2+ds-2)`. It may be replaced meanwhile."""
-    return _release_of(identity())
-
-
-@functools.cache
-def _release_of(_: str) -> str:
-    printed = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
-    return printed.splitlines()[0].partition("version ")[2]
-
-
-def version() -> str:
-    return release().split()[0]
-
-
-def numbers(release: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version, for comparison."""
-    return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
-
-
 @dataclass(frozen=True)
 class Flavour:
     """The clock and what executes the guest. Snapshots depend on both, and on the image."""
@@ -80,7 +50,7 @@ class Flavour:
         """Return the number of vCPUs. icount takes turns between them in slices of 60 ms: on the virtual clock there is
         one. Emulation by QEMU before 8.1 may execute an instruction that another vCPU has just replaced, and Linux,
         which patches its own code, then dies of an int3 (QEMU's commit deba78709a): one as well."""
-        if self.clock == "virtual" or (self.accelerator == "tcg" and numbers(version()) < (8, 1)):
+        if self.clock == "virtual" or (self.accelerator == "tcg" and emulator.numbers(emulator.version()) < (8, 1)):
             return 1
         return min(os.cpu_count() or 1, 8)
 
@@ -252,7 +222,8 @@ def command_line(
         pmem += ["-device", f"nvdimm,memdev={name}" + (",unarmed=on" if extra else "")]
     slots = max(4, len(pmem) // 4)
     return [
-        *(binary(), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
+        *emulator.emulator().command,
+        *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-M", "q35,memory-backend=ram,nvdimm=on,usb=off,smbus=off,sata=off,hpet=off,suppress-vmdesc=on"),
         *("-m", f"{MEMORY >> 20}M,slots={slots},maxmem=16G"),
         "-object",
@@ -284,7 +255,7 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
     # port is busy for as long as this process gets no CPU.
     console = os.fdopen(os.memfd_create("testbed-console"), "rb", buffering=0)
     command = [
-        *("setpriv", "--pdeathsig", "KILL", "--"),
+        *child_processes.dying("KILL"),
         *command,
         *("-chardev", f"socket,id=qmp,fd={qmp_there.fileno()}", "-mon", "chardev=qmp,mode=control"),
         *("-chardev", f"file,id=console,path=/dev/fd/{console.fileno()},append=on", "-serial", "chardev:console"),
@@ -297,6 +268,7 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        env={**os.environ, **emulator.emulator().environment},
     )
     for there in qmp_there, bell_there:
         there.close()
@@ -318,10 +290,3 @@ async def start(command: list[str], *, files: tuple[int, ...], incoming: bool) -
             await client.disconnect()
         console.close()
         bell_here.close()
-
-
-def identity() -> str:
-    """Return a text that distinguishes QEMU binaries without running them."""
-    path = Path(binary()).resolve()
-    status = path.stat()
-    return f"{path} {status.st_size} {status.st_mtime_ns}"

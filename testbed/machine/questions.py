@@ -131,7 +131,9 @@ KEEP = 500
 
 def cache_key(asked: Sequence[object], files: Mapping[str, bytes]) -> str:
     """Return a cache key for the request `asked` (JSON-serializable) about something that has these files."""
-    packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
+    packages = 0
+    with suppress(FileNotFoundError):  # they are elsewhere
+        packages = Path(sysconfig.get_path("purelib")).stat().st_mtime_ns
     text = json.dumps([asked, sys.version, packages], sort_keys=True)
     return cache.digest(snapshot.code_digest(), text, *(part for item in files.items() for part in item))
 

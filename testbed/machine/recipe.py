@@ -15,10 +15,12 @@ from testbed.machine import cache
 from testbed.machine.shipped import LOCK
 
 GUEST = Path(__file__).parent / "guest"
-FILES = ("root.erofs", "vmlinuz", "initrd", "dpkg-status")
+FILES = ("root.erofs", "vmlinuz", "initrd", "dpkg-status", "qemu.tar")
 SUITE = "trixie"
 OLDEST_KERNEL = (7, 3)
 PYTHON = "3.13"
+EMULATOR = "qemu-system-x86"
+"""The package of QEMU, which comes with the image: another QEMU may be another trace."""
 PMEM_ALIGNMENT = 2 << 20
 EPOCH = 1767225600
 """The time of every file in an image and its layers, in seconds: any, but the same in every build."""
@@ -69,21 +71,27 @@ def debian_command(work: Path) -> list[str]:
         "grep -x -e linux-binary-unsigned-$release -e linux-binary-$release | head -n 1) && "
         "apt-get download -q $image linux-modules-$release linux-base-$release"
     )
+    emulator = (
+        'mkdir -p "$1/testbed/qemu/debs/partial" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get -qq -y --download-only '
+        f'--no-install-recommends -o Dir::Cache::Archives="$1/testbed/qemu/debs" install {EMULATOR}'
+    )
     exclude = "--exclude-regex=^(testbed|proc|sys|dev|run|tmp|var/cache/apt/archives)/."
     hooks = [
         *("--setup-hook", f'sed -n "s/ {SUITE} main/ {SUITE}-backports main/p" "$1/etc/apt/sources.list" '
           '> "$1/etc/apt/sources.list.d/backports.list"'),
         *("--customize-hook", kernel),
-        *(x for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh")
+        *("--customize-hook", emulator),
+        *(x for name in ("boot.py", "init.sh", "initramfs-init.sh", "modules.txt", "build.sh", "qemu.sh")
           for x in ("--customize-hook", f"upload {shlex.quote(str(GUEST / name))} /testbed/{name}")),
         *("--customize-hook", 'mkdir "$1/testbed/python"'),
         *("--customize-hook", f"sync-in {shlex.quote(str(work / 'python'))} /testbed/python"),
+        *("--customize-hook", 'chroot "$1" sh /testbed/qemu.sh'),
         *("--customize-hook", 'chroot "$1" sh /testbed/build.sh'),
         *("--customize-hook", f"mkfs.erofs --quiet -x-1 --all-root -T {EPOCH} -U {ROOT_UUID} "
           f'"{exclude}" "$1/testbed/root.erofs" "$1"'),
         *(x for inside, outside in (("root.erofs", "root.erofs"), ("vmlinuz", "vmlinuz"), ("initrd.cpio", "initrd"),
                                     ("packages", "packages"), ("kernel-release", "kernel-release"),
-                                    ("sources", "sources"), ("dpkg-status", "dpkg-status"))
+                                    ("sources", "sources"), ("dpkg-status", "dpkg-status"), ("qemu.tar", "qemu.tar"))
           for x in ("--customize-hook", f"download /testbed/{inside} {shlex.quote(str(work / outside))}")),
     ]  # fmt: skip
     command = ["env", f"SOURCE_DATE_EPOCH={EPOCH}", "mmdebstrap", "--verbose", "--variant=minbase", "--format=null"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.errors import InputError, naming
-from testbed.machine import cache, files, qemu, snapshot
+from testbed.machine import cache, emulator, files, snapshot
 from testbed.machine.jobs import Machine
 from testbed.machine.scenarios import GIVEN, Source
 from testbed.machine.vm import VirtualMachine
@@ -57,7 +57,7 @@ class Identity:
         installed, code = version(), snapshot.code_digest()
         if isinstance(machine, VirtualMachine):
             image, accelerator = machine.image.digest, machine.flavour.accelerator
-            return cls("vm", installed, code, image, qemu.release(), accelerator, None, None)
+            return cls("vm", installed, code, image, emulator.release(), accelerator, None, None)
         release, python = platform.uname().release, platform.python_version()
         return cls("local", installed, code, None, None, None, release, python)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import MachineError, UnsupportedError
-from testbed.machine import cache, qemu
+from testbed.machine import cache, emulator, qemu
 from testbed.machine.image import Image
 from testbed.machine.memory_files import Bundle, Outcome
 from testbed.machine.patience import patiently, threads_of
@@ -115,7 +115,7 @@ def stack(image: Image, flavour: Flavour, *, training: bool = False) -> list[Sna
     """Return the snapshots for this image, QEMU, clock and code, the lowest first."""
     command = qemu.command_line(image, flavour, Ram(0, shared=True), "bundle", "result", (BUNDLE_BYTES, RESULT_BYTES))
     times = [str(file.stat().st_mtime_ns) for _, file in image.mounted()]
-    key = cache.digest(image.digest, *times, qemu.identity(), *command, str(flavour.cpus), MAGIC)
+    key = cache.digest(image.digest, *times, emulator.emulator().identity, *command, str(flavour.cpus), MAGIC)
     found = [Snapshot(key, "start the machine for the first time")]
     if image.containers:
         text = "start Docker in it, with the images of the containers"

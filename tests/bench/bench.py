@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.machine import cache, image_build, making, pytests, qemu, snapshot
+from testbed.machine import cache, emulator, image_build, making, pytests, snapshot
 from testbed.machine.image import Image
 from testbed.machine.moments import Opened
 from testbed.machine.qemu import Flavour
@@ -194,7 +194,7 @@ def main() -> None:
     say("lossless links on both clocks")
     with_classes = lossless()
     result = {
-        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "qemu": qemu.version()},
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "qemu": emulator.version()},
         "image": {"digest": built.digest, "kernel": built.kernel, "build_s": built.manifest["build_s"]},
         "snapshot_s": round(made, 2),
         "restore_s": round(statistics.median(restores), 3),

@@ -15,9 +15,7 @@ from testbed.machine import image_build
 CHECKOUT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((CHECKOUT / "action.yml").read_text())
 TEMPLATE = yaml.safe_load((CHECKOUT / ".gitlab/testbed.yml").read_text())[".testbed"]
-INSTALLED = {*image_build.TOOLS.values(), "uidmap", "debian-archive-keyring", "qemu-system-x86", "python3-venv"} - {
-    "apt"
-}
+INSTALLED = {*image_build.TOOLS.values(), "uidmap", "debian-archive-keyring", "python3-venv"} - {"apt"}
 
 
 @pytest.fixture

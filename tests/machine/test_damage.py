@@ -63,16 +63,20 @@ def test_a_cut_snapshot_or_one_of_another_image_is_made_anew_and_changes_nothing
     assert second.json["trace"] == first.json["trace"]
 
 
-def test_without_qemu_the_message_has_the_command_to_install_it(testbed, tmp_path):
+def test_a_run_needs_no_qemu_of_this_machine_unless_it_is_asked_for(testbed, tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     for directory in ("/bin", "/usr/bin"):
         for tool in Path(directory).iterdir():
             if not tool.name.startswith("qemu-") and not (tools / tool.name).exists():
                 (tools / tool.name).symlink_to(tool)
-    done = testbed(*VARIANT, env={"PATH": str(tools)})
+    assert testbed(*VARIANT, env={"PATH": str(tools)}).status == 0
+    done = testbed(*VARIANT, "--qemu", "host", env={"PATH": str(tools)})
     assert done.status == 3
     assert "apt-get install qemu-system-x86" in done.error
+    done = testbed(*VARIANT, "--qemu", "/nowhere/qemu", env={"PATH": str(tools)})
+    assert done.status == 3
+    assert "there is no program /nowhere/qemu" in done.error
 
 
 @pytest.mark.slow

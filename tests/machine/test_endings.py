@@ -89,7 +89,7 @@ def test_a_signal_ends_a_run_and_leaves_nothing(number, status, moment, tmp_path
     def reached() -> bool:
         if moment == "the scenario is read":
             return any((tmp_path / "tmp").glob(SCRATCH))
-        return any("qemu-system" in command for _, command in processes_of(marker))
+        return any("/qemu-system" in command for _, command in processes_of(marker))
 
     assert wait_for(reached, 60)
     process.send_signal(number)

@@ -46,9 +46,7 @@ def set_up(tmp_path: Path) -> Callable[..., tuple[int, str]]:
 
 
 def test_what_builds_images_is_not_asked_of_who_may_import_one(set_up: Callable[..., tuple[int, str]]) -> None:
-    status, said = set_up()
-    assert status == 3
-    assert "qemu-system-x86" in said
+    _, said = set_up()
     assert "mmdebstrap" not in said
 
 
@@ -56,7 +54,7 @@ def test_where_an_image_is_to_be_built_one_line_names_all(set_up: Callable[..., 
     status, said = set_up("image")
     assert status == 3
     [line] = [line for line in said.splitlines() if "apt-get install" in line]
-    for package in ("qemu-system-x86", "mmdebstrap", "erofs-utils"):
+    for package in ("mmdebstrap", "erofs-utils"):
         assert package in line
 
 
@@ -67,8 +65,8 @@ def test_an_image_that_was_imported_is_enough(set_up: Callable[..., tuple[int, s
     place.mkdir(parents=True)
     manifest = {"digest": digest, "inputs": recipe.inputs_key(), "kernel": "7.3", "files": files}
     (place / "manifest.json").write_text(json.dumps(manifest))
-    status, said = set_up("image")
-    assert (status, "qemu-system-x86" in said, "mmdebstrap" in said) == (3, True, False)
+    _, said = set_up("image")
+    assert "mmdebstrap" not in said
 
 
 def test_set_up_looks_for_all_that_building_takes() -> None:

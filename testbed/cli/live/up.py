@@ -21,7 +21,7 @@ import click
 from testbed.cli import completion_values, summary
 from testbed.cli.interrupts import stoppable
 from testbed.cli.live import live_options
-from testbed.cli.scenario_options import out_option, set_option, variant_option
+from testbed.cli.scenario_options import out_option, qemu_option, set_option, variant_option
 from testbed.cli.words import plain
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import labs
@@ -65,6 +65,7 @@ DOWN_S, LATE_S = 120.0, 15.0
     help="End after this time without a command: 8h.",
 )
 @live_options.metrics_option
+@qemu_option
 @click.option("--rm", "attached", is_flag=True, help="Wait in the foreground; Ctrl-C ends the lab.")
 @out_option
 @live_options.format_option

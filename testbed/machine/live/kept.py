@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from testbed.machine import qemu, snapshot
+from testbed.machine import emulator, snapshot
 from testbed.protocol import EVENTS, RESULT, SESSION, TOPOLOGY, Made
 from testbed.records import merged_captures, run_readme
 from testbed.records.event_reader import read
@@ -42,7 +42,7 @@ class Kept:
 
     def prepare(self) -> None:
         """Collect the data of `end` about this machine and this version in advance: a user would wait for them."""
-        qemu.release()
+        emulator.release()
         snapshot.code_digest()
 
     def end(self, lab: Mapping[str, Any], image: str | None) -> None:
@@ -52,7 +52,12 @@ class Kept:
             "trace": self._end.get("trace", ""),
             "virtual_s": self._end.get("virtual_s"),
             "epoch": self._made.get("epoch"),
-            "made_from": {"testbed": version(), "code": snapshot.code_digest(), "image": image, "qemu": qemu.release()},
+            "made_from": {
+                "testbed": version(),
+                "code": snapshot.code_digest(),
+                "image": image,
+                "qemu": emulator.release(),
+            },
         }
         (self._directory / RESULT).write_text(json.dumps(found, indent=1) + "\n")
         if self._made:

@@ -14,7 +14,12 @@ from testbed.kernel.links import Links
 from testbed.kernel.rtnetlink import Rtnetlink
 
 PACKAGE = Path(testbed.__file__).parent
-ELSEWHERE = {"machine/guest/boot.py", "workload/jobs/fork_server.py", "machine/checkup.py"}
+ELSEWHERE = {
+    "machine/guest/boot.py",
+    "workload/jobs/fork_server.py",
+    "machine/checkup.py",
+    "machine/child_processes.py",
+}
 """What runs before the package is there, or without it, and what looks outside whether a library is there at all."""
 
 

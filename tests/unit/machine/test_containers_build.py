@@ -14,7 +14,7 @@ import pytest
 from container_images import tar_of
 from small_image import make_image, place_of_this_version
 
-from testbed.machine import containers, image_build
+from testbed.machine import containers, image_build, recipe
 
 SCRIPT = Path(__file__).parents[3] / "containers/build"
 IMAGES = json.loads(SCRIPT.with_name("images.json").read_text())
@@ -109,7 +109,7 @@ def test_the_image_of_testbed_gets_the_image_of_machines_without_layers(
     monkeypatch.setattr(script, "fetch_wheels", lambda target: target.mkdir())
     assert run("testbed") == 0
     asked = (tmp_path / "asked").read_text()
-    files = " ".join(f"{place}/{name}" for name in ("root.erofs", "vmlinuz", "initrd", "dpkg-status", "manifest.json"))
+    files = " ".join(f"{place}/{name}" for name in (*recipe.FILES, "manifest.json"))
     assert f"--customize-hook=copy-in {files} /opt/testbed/cache/testbed/images/{place.name}\n" in asked
     assert str(place / "layers") not in asked
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machine import kvm, qemu
+from testbed.machine import emulator, kvm
+from testbed.machine.emulator import Emulator
 
 Boots = Callable[[bool], list[bool]]
 
@@ -21,7 +22,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "kvm"
     path.touch()
     monkeypatch.setattr(kvm, "DEVICE", path)
-    monkeypatch.setattr(qemu, "identity", lambda: "qemu")
+    monkeypatch.setattr(emulator, "emulator", lambda: Emulator(("qemu",), "qemu", ""))
     return path
 
 

@@ -13,9 +13,10 @@ from container_images import docker_save, tar_of
 from testbed.cli import options
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.executor import layer
-from testbed.machine import cache, checkup, containers, image, image_build, layers, qemu, recipe, snapshot
+from testbed.machine import cache, checkup, containers, emulator, image, image_build, layers, qemu, recipe, snapshot
 from testbed.machine.archives import boot_image
 from testbed.machine.containers import Container
+from testbed.machine.emulator import Emulator
 from testbed.machine.image import Image
 from testbed.machine.local import LocalMachine
 from testbed.machine.qemu import Flavour
@@ -96,8 +97,7 @@ def test_a_layer_is_made_once_and_found_then(base: Image, made: list[dict[str, b
 def test_another_set_is_another_layer_with_snapshots_of_its_own(
     base: Image, made: list[dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
-    monkeypatch.setattr(qemu, "identity", lambda: "qemu")
+    monkeypatch.setattr(emulator, "emulator", lambda: Emulator(("qemu",), "qemu", ""))
     several = [base, ensure(base, "tcpflow"), ensure(base, "iperf3"), ensure(base, "iperf3", "tcpflow")]
     assert len({one.digest for one in several}) == 4
     assert len({snapshot.stack(one, Flavour("virtual"))[0].key for one in several}) == 4
@@ -106,7 +106,7 @@ def test_another_set_is_another_layer_with_snapshots_of_its_own(
 def test_a_machine_gets_the_layer_as_a_device_beside_the_root(
     base: Image, made: list[dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
+    monkeypatch.setattr(emulator, "emulator", lambda: Emulator(("qemu",), "qemu", ""))
     one = ensure(base, "tcpflow")
     assert one.layer
     command = qemu.command_line(one, Flavour("virtual"), qemu.Ram(3, shared=False), "in", "out", (1, 1))
@@ -284,8 +284,7 @@ def tools(tmp_path: Path) -> Container:
 def test_a_machine_with_containers_has_docker_by_a_layer_and_their_images_as_devices(
     base: Image, made: list[dict[str, bytes]], tools: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
-    monkeypatch.setattr(qemu, "identity", lambda: "qemu")
+    monkeypatch.setattr(emulator, "emulator", lambda: Emulator(("qemu",), "qemu", ""))
     one = asyncio.run(containers.equip(base, ["iperf3"], ["tools:1", "tools:1"], lambda _: None))
     assert one.layer
     assert one.layer.asked == ["docker.io", "iperf3", "python3-docker"]

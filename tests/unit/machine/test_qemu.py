@@ -12,7 +12,8 @@ import pytest
 from qemu.qmp import EventListener, ExecInterruptedError
 
 from testbed.errors import MachineError
-from testbed.machine import qemu
+from testbed.machine import emulator, qemu
+from testbed.machine.emulator import Emulator
 from testbed.machine.qemu import Accelerator, EndedError, Flavour, Qemu, StateError
 from testbed.protocol import Clock
 
@@ -32,22 +33,23 @@ def test_more_vcpus_than_one_only_where_qemu_executes_them_right(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, accelerator: Accelerator, version: str, cpus: int
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(qemu, "version", lambda: version)
+    monkeypatch.setattr(emulator, "version", lambda: version)
     assert Flavour(clock, accelerator).cpus == cpus
 
 
 def test_the_version_is_that_of_the_qemu_that_is_there_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upgrade may replace it while a sweep runs."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv(emulator.CHOICE, "host")
     for version in "10.0.2 (Debian 1:10.0.2+ds-2)", "10.0.20 (Debian 1:10.0.20+ds-1)":
         (tmp_path / "new").write_text(f"#!/bin/sh\necho 'QEMU emulator version {version}'\n")
         (tmp_path / "new").chmod(0o755)
-        (tmp_path / "new").replace(tmp_path / qemu.BINARY)
-        assert qemu.release() == version
+        (tmp_path / "new").replace(tmp_path / emulator.BINARY)
+        assert emulator.release() == version
 
 
 def test_a_comma_in_a_path_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(qemu, "binary", lambda: "qemu")
+    monkeypatch.setattr(emulator, "emulator", lambda: Emulator(("qemu",), "", ""))
     file = tmp_path / "a,b"
     file.write_bytes(b"x")
     image: Any = SimpleNamespace(mounted=lambda: [("root", file)], file=lambda name: tmp_path / name)
