@@ -82,6 +82,9 @@ examples: ready
 	@.venv/bin/python tests/docs/counters.py
 	@.venv/bin/python tests/docs/faults.py
 	@.venv/bin/python tests/docs/events.py
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade \
+		--target build/notebooks --requirement tests/docs/notebooks.lock
+	@PYTHONPATH=build/notebooks:. .venv/bin/python tests/docs/notebook.py
 
 pip_locked = @.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
 docs: setup
@@ -112,5 +115,7 @@ lock: setup
 	@.venv/bin/python -m pip install --quiet uv
 	@$(compile) pyproject.toml --extra dev --output-file requirements.lock
 	@echo mkdocs-material | $(compile) - --constraint requirements.lock --output-file tests/docs/requirements.lock
+	@printf 'nbclient\nipykernel\nmatplotlib\npandas\n' | \
+		$(compile) - --constraint requirements.lock --output-file tests/docs/notebooks.lock
 	@echo check-jsonschema | $(compile) - --constraint requirements.lock --output-file tests/ci/requirements.lock
 	@echo mutmut | $(compile) - --constraint requirements.lock --output-file tests/ci/mutants.lock

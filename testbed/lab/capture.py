@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.lab.processes import Process
@@ -35,6 +36,15 @@ class Frame:
     @property
     def src(self) -> str:
         return self.data[6:12].hex(":")
+
+    @property
+    def packet(self) -> Any:
+        """Return it as a packet of scapy's, an `Ether`, with the layers of `scapy.contrib.roce` behind UDP: BTH,
+        AETH."""
+        from scapy.contrib import roce  # noqa: F401  # takes a while; its import binds the layers to the port
+        from scapy.layers.l2 import Ether
+
+        return Ether(self.data)
 
     @property
     def roce(self) -> bool:

@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
-from typing import Any, Literal, overload
+from typing import Any, Literal, SupportsBytes, overload
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, rxe_devices
@@ -277,14 +277,15 @@ class HostInterface(Interface):
         kind = events.GARP if ip.version == 4 else events.NA
         self.emit(kind(interface=self.name, ip=str(ip), mac=self.mac), f"announces {ip} at {self.mac}")
 
-    def send(self, frame: bytes) -> None:
-        """Send any Ethernet frame on the wire; ``bytes(packet)`` of a scapy packet is one. InputError for a frame that
-        has no Ethernet header."""
-        if not isinstance(frame, bytes | bytearray) or len(frame) < ETHERNET:
+    def send(self, frame: bytes | SupportsBytes) -> None:
+        """Send any Ethernet frame on the wire: its bytes, or a packet of scapy's. InputError for a frame that has no
+        Ethernet header."""
+        data = bytes(frame) if isinstance(frame, SupportsBytes | bytearray) else b""
+        if len(data) < ETHERNET:
             raise InputError(f"a frame has {ETHERNET} bytes or more, with its MACs and its type")
         with self.node.entered(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
             wire.bind((self.name_now, 0))
-            wire.send(frame)
+            wire.send(data)
 
     def teach(self, mac: str = "") -> None:
         """Broadcast a frame that no protocol uses, from its MAC or another: bridges learn where it is. Over a link that

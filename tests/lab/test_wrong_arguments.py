@@ -40,6 +40,7 @@ WRONG = {
     "a sysctl": lambda lab: lab["a"].sysctl("net/ipv4/zz", 1),
     "a value of a sysctl": lambda lab: lab["a"].sysctl("net/ipv4/ip_forward", "x"),
     "no frame": lambda lab: lab["a"]["eth1"].send(b""),
+    "a number as a frame": lambda lab: lab["a"]["eth1"].send(64),
     "a number for ports": lambda lab: lab["leaf"].uplinks("10.0.10.2", "10.0.10.3", 50000),
     "a name for an interface": lambda lab: open_endpoint("a"),
     "a name for a host": lambda lab: lab.pods.create("a", "pod"),

@@ -1,6 +1,7 @@
 """What the documentation tells a user to write works as written."""
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+from elsewhere import run
 
 from testbed.protocol import events
 from testbed.records.event_reader import read
@@ -66,6 +68,34 @@ def test_the_pytest_files_of_the_page_on_traffic_pass(testbed, tmp_path):
     done = testbed("pytest", tmp_path)
     assert done.status == 0, done.out
     assert f"{len(snippets)} passed" in done.out
+
+
+def test_the_frames_of_scapy_of_their_page(testbed, tmp_path):
+    for number, snippet in enumerate(blocks("docs/frames.md", "python")):
+        (tmp_path / f"test_{number}.py").write_text(snippet)
+    done = testbed("pytest", tmp_path)
+    assert done.status == 0, done.out
+    assert "2 passed" in done.out
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_its_knob_turns_marks_into_pauses(tmp_path):
+    packages = tmp_path / "packages"
+    install = (sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--target", packages)
+    done = run(*install, "--requirement", TOP / "tests/docs/notebooks.lock", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    script, source = TOP / "tests/docs/notebook.py", TOP / "docs/notebooks/dcqcn.ipynb"
+    done = run(sys.executable, script, source, tmp_path / "ran.ipynb", cwd=tmp_path, PYTHONPATH=f"{packages}:{TOP}")
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((tmp_path / "ran.ipynb").read_text())["cells"]
+    outputs = [output["data"] for cell in cells for output in cell.get("outputs", ())]
+    (table,) = ["".join(data["text/plain"]) for data in outputs if "text/html" in data]
+    rows = [[float(word) for word in line.split()[1:]] for line in table.splitlines()[1:]]
+    pauses = {kmin: frames for kmin, _, _, frames in rows}
+    assert [frames for kmin, frames in pauses.items() if kmin <= 20_000] == [0, 0, 0]
+    assert pauses[100_000] > 500
+    assert all(40 < mbit < 52 for _, mbit, _, _ in rows)
+    assert any("image/png" in data for data in outputs)
 
 
 @pytest.mark.slow
