@@ -226,7 +226,7 @@ function single(report, number = state.chosen) {
   const events = new EventList(part),
     timeline = new Timeline(part, event => events.choose(event)),
     counted = counters(part),
-    plots = part.counted && new CounterPlots(part.counted, timeline.axis);
+    plots = part.counted && new CounterPlots((part.alone ??= alone(part)), timeline.axis);
   const sections = [
     [
       "time",
@@ -337,12 +337,18 @@ function comparison(report) {
       ),
     ),
   );
+  const counted = parts.filter(part => part.counted),
+    whose = counted.map(part => part.label).join("\n");
+  if (counted.length > 1 && report.together?.whose !== whose) report.together = { whose, counted: together(counted) };
+  const end = Math.max(...parts.map(part => part.end)),
+    plots = counted.length > 1 && new CounterPlots(report.together.counted, new Folded(end, []));
   return {
     elements: [
       h("div", { class: "bar" }, h("b", {}, `${parts.length} side by side`)),
       h("h2", {}, "Outcome and evidence"),
       table,
       ...firstDifference(parts),
+      ...(plots ? [h("section", { id: "counted" }, h("h2", {}, "Counters over each other"), plots.element)] : []),
       h(
         "div",
         { class: "compare" },
@@ -357,7 +363,10 @@ function comparison(report) {
         ),
       ),
     ],
-    draw: () => lines.filter(line => line.part.lanes.length).forEach(line => line.draw()),
+    draw: () => {
+      if (plots) plots.draw();
+      lines.filter(line => line.part.lanes.length).forEach(line => line.draw());
+    },
   };
 }
 

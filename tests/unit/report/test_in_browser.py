@@ -258,6 +258,33 @@ def test_variants_are_compared(page: Browser, run_directory: Path, tmp_path: Pat
     page.screenshot(SCREENSHOTS / "compare.png")
 
 
+def test_counters_of_several_runs_are_drawn_over_each_other(page: Browser, run_directory: Path, tmp_path: Path) -> None:
+    other, output = make_run(tmp_path / "other", EVENTS), tmp_path / "compare.html"
+    lines = [json.loads(line) for line in (other / "as-is/counters.jsonl").read_text().splitlines()]
+    lines[1]["counters"]["client"]["eth1"]["tx_bytes"] = 9000
+    lines[2]["counters"]["client"].pop("client-eth1")
+    (other / "as-is/counters.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert invoke(["compare", str(run_directory), str(other), "-o", str(output)]) == 0
+    page.look(width=1280, height=900)
+    page.open(output)
+    assert plots(page)[0] == RETRIES, "what should be 0, and differs, comes first"
+    assert "client eth1 tx_bytes" in plots(page)
+    assert "client eth1 rx_packets" not in plots(page), "it is the same in both"
+    spoken = page.run("[...document.querySelectorAll('.plots .plot')].map(one => one.ariaLabel)")
+    first, second = spoken[0].removeprefix(f"{RETRIES}: ").split("; ")
+    assert first.endswith("as-is 0 at 0.000 s, 1 at 0.415 s")
+    assert second.endswith("as-is 0 at 0.000 s")
+    page.run("[...charts][0].dispatchAction({ type: 'showTip', seriesIndex: 2, dataIndex: 1 })")
+    assert text_of(page, ".plots .tip").splitlines()[1:] == ["0", "0.040000 s, after: pod A serves"]
+    page.run("document.querySelector('#counted .tools button').click()")
+    page.run("document.querySelector('button.theme').click()")
+    assert plots(page) == [RETRIES], "the choice stays in another theme"
+    assert page.errors == []
+    page.look(width=390, height=844, phone=True)
+    page.open(output)
+    assert page.run("document.documentElement.scrollWidth") <= 390, "nothing reaches beyond the screen"
+
+
 def test_on_paper_there_are_all_variants_unfolded(page: Browser, run_directory: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", EVENTS[:5])
     shutil.copytree(run_directory, tmp_path / "both")
