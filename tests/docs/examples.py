@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tutorial import PICTURES, photograph
+
 TOP = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?P<begin><!-- example: (?P<command>.*?) -->\n)(?P<text>.*?)(?P<end><!-- /example -->)", re.DOTALL)
 DURATION = re.compile(r"\b\d[\d.]* (?:µs|ms|s|min|h|d)\b(?: \d+ (?:s|min|h)\b)*")
@@ -69,6 +71,8 @@ def main() -> None:
         if new != text:
             page.write_text(new)
             print(f"written: {page.relative_to(TOP)}")
+    report = (TOP / "runs" / "ip-reuse" / "latest" / "report.html").resolve()
+    photograph(f"{report.as_uri()}#v=as-is", PICTURES / "ip-reuse.png", height=1560)
 
 
 if __name__ == "__main__":

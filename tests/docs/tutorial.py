@@ -85,12 +85,13 @@ def draw(steps: list[Step], file: Path) -> None:
     file.write_text(console.export_svg(title="", code_format=SVG, unique_id="terminal"))
 
 
-def photograph(report: Path, file: Path) -> None:
+def photograph(report: str, file: Path, height: int = 1100) -> None:
+    """Take a picture of a page, by its address."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             [
                 *("chromium", "--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}"),
-                *(f"--screenshot={file}", "--window-size=1000,1100", "--virtual-time-budget=4000", report.as_uri()),
+                *(f"--screenshot={file}", f"--window-size=1000,{height}", "--virtual-time-budget=4000", report),
             ],
             check=True,
             capture_output=True,
@@ -106,7 +107,8 @@ def main() -> None:
         moved = next(n for n, step in enumerate(steps) if step.command.startswith("testbed pod add host2"))
         shown = [step for step in steps[moved + 1 : moved + 6] if step.command.startswith(names)]
         draw(shown, PICTURES / "stale.svg")
-        photograph(directory / "runs" / "leaf-spine" / "latest" / "report.html", PICTURES / "report.png")
+        report = directory / "runs" / "leaf-spine" / "latest" / "report.html"
+        photograph(report.as_uri(), PICTURES / "report.png")
     finally:
         shutil.rmtree(directory)
 

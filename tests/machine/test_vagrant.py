@@ -60,3 +60,16 @@ def test_provisioning_makes_a_vm_for_labs_on_its_own_kernel(box):
     states = {line["subject"]: line["state"] for line in found}
     assert {subject: states[subject] for subject in NEEDED} == dict.fromkeys(NEEDED, "works")
     call("sh", "-c", set_up, user=USER)  # there is nothing left to do
+
+
+def test_the_dev_container_s_commands_leave_only_the_image_to_be_built(box):
+    _, call = box
+    given = json.loads((CHECKOUT / ".devcontainer/devcontainer.json").read_text())
+    assert given["image"] == f"debian:{SUITE}"
+    call("sh", "-c", given["onCreateCommand"])
+    set_up, build = given["postCreateCommand"].split(" && ")
+    assert build == ".venv/bin/testbed image build"
+    call("sh", "-c", set_up)
+    found = json.loads(call("sh", "-c", ".venv/bin/testbed doctor --json || true"))["vm"]
+    states = {line["subject"]: line["state"] for line in found}
+    assert (states["image tools"], states["image"]) == ("works", "note")
