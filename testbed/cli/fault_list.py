@@ -85,16 +85,22 @@ def profile_row(entry: ProfileInfo) -> list[str]:
 def show_profile(console: Console, entry: ProfileInfo) -> None:
     console.print(Text.assemble((entry["name"], "bold"), f": {' '.join(entry['about'].split())}"))
     console.print()
-    section(console, "Values", _values(entry["values"]))
-    used = [source for source in SOURCES if any(value["source"] == source for value in entry["values"].values())]
+    values = entry["values"]
+    documents = list(dict.fromkeys(value["citation"] for value in values.values() if value["citation"]))
+    section(console, "Values", _values(values, documents))
+    used = [source for source in SOURCES if any(value["source"] == source for value in values.values())]
     for source in used:
         console.print(Text(f"{source or '-'}  {SOURCES[source]}", "dim"))
+        if source == "D":
+            for number, document in enumerate(documents, start=1):
+                console.print(Text(f"   D{number}  {document}", "dim"))
 
 
-def _values(values: dict[str, ProfileValue]) -> Table:
+def _values(values: dict[str, ProfileValue], documents: list[str]) -> Table:
     table = columns("name", "value", "source", "")
     for name, value in values.items():
-        table.add_row(name, _shown(value), value["source"] or "-", value["text"])
+        number = documents.index(value["citation"]) + 1 if value["citation"] else ""
+        table.add_row(name, _shown(value), f"{value['source'] or '-'}{number}", value["text"])
     return table
 
 

@@ -295,6 +295,7 @@ class ProfileValue(TypedDict):
     value: Any
     unit: str
     source: str
+    citation: str
     text: str
 
 

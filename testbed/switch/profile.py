@@ -47,7 +47,7 @@ class Profile(BaseModel):
     unsolicited one a gratuitous ARP.
 
     `source` is where each value of profiles.yml comes from, U for one that was replaced; a value not named there is
-    this class's default.
+    this class's default. `citations` has the document behind each documented value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -55,6 +55,7 @@ class Profile(BaseModel):
     name: str
     about: str
     source: Mapping[str, Source] = Field(default_factory=dict)
+    citations: Mapping[str, str] = Field(default_factory=dict)
 
     arp_age: Seconds
     """Time from the last confirmation of an entry until it is stale (`probe`) or removed (other refreshes)."""
@@ -190,7 +191,8 @@ class Profile(BaseModel):
         check_names(values)
         found = _validated({**self.model_dump(), **values}, where=f"profile {self.name}")
         changed = [name for name in values if getattr(found, name) != getattr(self, name)]
-        return found.model_copy(update={"source": {**self.source, **dict.fromkeys(changed, "U")}})
+        cited = {name: text for name, text in self.citations.items() if name not in changed}
+        return found.model_copy(update={"source": {**self.source, **dict.fromkeys(changed, "U")}, "citations": cited})
 
     def settings(self, *, lossless: bool) -> dict[str, SwitchValue]:
         """Return the values that are not this class's defaults, by name, each as `value`, `unit` and `quality`. Those
@@ -230,7 +232,7 @@ def check_names(values: Iterable[str]) -> None:
 @cache
 def settable() -> tuple[str, ...]:
     """Return the names of the values that `replace` accepts."""
-    return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source"))
+    return tuple(name for name in Profile.model_fields if name not in ("name", "about", "source", "citations"))
 
 
 def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -254,15 +256,21 @@ def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def descriptions() -> list[dict[str, Any]]:
-    """Return `name`, `about` and `values` of each profile; each value has `value`, `unit`, `source` (empty: a default)
-    and `text`."""
+    """Return `name`, `about` and `values` of each profile; each value has `value`, `unit`, `source` (empty: a default),
+    `citation` (empty if it is not documented) and `text`."""
     properties = Profile.model_json_schema()["properties"]
     units = _units()
     texts = {name: properties[name].get("description", "") for name in settable()}
     found = []
     for name, each in load_profiles().items():
         shown = {
-            value: {"value": given, "unit": units[value], "source": each.source.get(value, ""), "text": texts[value]}
+            value: {
+                "value": given,
+                "unit": units[value],
+                "source": each.source.get(value, ""),
+                "citation": each.citations.get(value, ""),
+                "text": texts[value],
+            }
             for value, given in each.model_dump(mode="json", include=set(settable())).items()
         }
         found.append({"name": name, "about": each.about.strip(), "values": shown})
@@ -309,13 +317,15 @@ def profile(name: str) -> Profile:
 
 
 def _with_base(name: str, data: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a profile's fields: in the file each value is [value, source], except `about` and `base`."""
+    """Return a profile's fields: in the file each value is [value, source], except `about`, `base` and `cited`."""
     given = dict(data[name])
-    base, about = given.pop("base", None), given.pop("about")
-    fields: dict[str, Any] = _with_base(base, data) if base else {"source": {}}
+    base, about, cited = given.pop("base", None), given.pop("about"), given.pop("cited", [])
+    fields: dict[str, Any] = _with_base(base, data) if base else {"source": {}, "citations": {}}
     fields |= {key: value for key, (value, _) in given.items()}
     source = fields["source"] | {key: source for key, (_, source) in given.items()}
-    return fields | {"name": name, "about": about, "source": source}
+    citations = {key: text for key, text in fields["citations"].items() if key not in given}
+    citations |= {key: one["in"] for one in cited for key in one["values"]}
+    return fields | {"name": name, "about": about, "source": source, "citations": citations}
 
 
 def _validated(fields: Mapping[str, Any], where: str) -> Profile:

@@ -35,9 +35,21 @@ def test_the_profiles() -> None:
 def test_every_value_of_the_file_has_a_source() -> None:
     data = yaml.safe_load(module._DATA.read_text())
     for name, given in data.items():
-        for key in given.keys() - {"base", "about"}:
+        for key in given.keys() - {"base", "about", "cited"}:
             assert getattr(profile(name), key) == given[key][0]
             assert profile(name).source[key] == given[key][1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_documented_has_its_document_and_nothing_else_has_one(name: str) -> None:
+    found = profile(name)
+    assert set(found.citations) == {value for value, source in found.source.items() if source == "D"}
+
+
+def test_a_replaced_value_has_no_document() -> None:
+    found = load_profiles()["sonic"].replace(arp_age=60)
+    assert (found.source["arp_age"], found.citations.get("arp_age")) == ("U", None)
+    assert found.citations["arp_ignore"]
 
 
 def test_a_profile_starts_from_its_base() -> None:
