@@ -19,7 +19,7 @@ RANKS = 4
 LEAVES, SPINES = 2, 2
 PYTHON = (3, 13)
 """Python of the image. An older one cannot judge a script for it."""
-NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one; see docs/training.md."
+NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one; see docs/jobs.md."
 
 
 @dataclass(frozen=True)

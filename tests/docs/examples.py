@@ -72,7 +72,7 @@ def main() -> None:
             page.write_text(new)
             print(f"written: {page.relative_to(TOP)}")
     report = (TOP / "runs" / "ip-reuse" / "latest" / "report.html").resolve()
-    photograph(f"{report.as_uri()}#v=as-is", PICTURES / "ip-reuse.png", height=1560)
+    photograph(f"{report.as_uri()}#v=as-is", PICTURES / "ip-reuse.png", height=960)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +97,19 @@ def test_the_notebook_runs_and_its_knob_turns_marks_into_pauses(tmp_path):
     assert pauses[100_000] > 500
     assert all(40 < mbit < 52 for _, mbit, _, _ in rows)
     assert any("image/png" in data for data in outputs)
+
+
+@pytest.mark.slow
+def test_the_training_script_of_the_tutorial_survives_the_link_that_goes_down(testbed, tmp_path):
+    (script,) = blocks("docs/training.md", "python")
+    (tmp_path / "train.py").write_text(script)
+    (command,) = re.findall(r"^\$ testbed (train .*)$", (TOP / "docs/training.md").read_text(), re.MULTILINE)
+    done = testbed(*shlex.split(command), "--json")
+    assert done.status == 0, done.err
+    [variant] = done.json["variants"]
+    ranks = variant["job"]["ranks"]
+    assert [(rank["steps"], rank["saw"]) for rank in ranks] == [(12, "completed")] * 4
+    assert all(rank["slowest_s"] > 3 for rank in ranks)
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def find(kind: str, path: Sequence[Path], what: str) -> Path:
             return file
     there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
     names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
-    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni-own.md."
+    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni-conformance.md."
     raise NotCallableError(f'{what}: failed to find plugin "{kind}"', code=CONFIG, hint=hint)
 
 

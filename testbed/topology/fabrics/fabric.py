@@ -213,7 +213,7 @@ class Fabric:
             self._cable(lower, upper.next_port(), {"trunk": [vlan]})
 
     def finish(self) -> Fabric:
-        """Add what a job needs (docs/training.md) if requested: a host that launches it, and a separate network that
+        """Add what a job needs (docs/jobs.md) if requested: a host that launches it, and a separate network that
         every host is on with `mgmt0`."""
         if self.management:
             hosts = [node for node in self.nodes() if node.kind == "host"]

@@ -1,6 +1,6 @@
 """What CNI 1.1.0 demands of plugins, asked of the real ones.
 
-docs/cni-own.md has the table of the demands with their tests.
+docs/cni-conformance.md has the table of the demands with their tests.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What CNI 1.1.0 demands of a runtime, shown to a plugin that records.
 
-docs/cni-own.md has the table of the demands with their tests.
+docs/cni-conformance.md has the table of the demands with their tests.
 """
 
 import json

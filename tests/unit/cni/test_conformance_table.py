@@ -1,4 +1,4 @@
-"""The tables of CNI's demands in docs/cni-own.md and the tests that they name belong together."""
+"""The tables of CNI's demands in docs/cni-conformance.md and the tests that they name belong together."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 LAB = ROOT / "tests" / "lab" / "cni"
 CONFORMANCE = [LAB / "test_conformance_runtime.py", LAB / "test_conformance_plugins.py"]
 FILES = [*LAB.glob("test_*.py"), *Path(__file__).parent.glob("test_*.py")]
-TEXT = (ROOT / "docs" / "cni-own.md").read_text().partition("## Conformance")[2]
+TEXT = (ROOT / "docs" / "cni-conformance.md").read_text().partition("## Conformance")[2]
 ROWS = [line.strip("|").split("|") for line in TEXT.splitlines() if line.startswith("| ")]
 REASON = re.compile(r"none: \w.{10,}")
 """Stands in a column in the place of tests."""
