@@ -1,7 +1,6 @@
 """`testbed pytest`: a user's own tests inside a machine."""
 
 import asyncio
-import functools
 import os
 import sys
 from pathlib import Path
@@ -19,6 +18,25 @@ from testbed.protocol import EPOCH
 from testbed.protocol.requests import Pytest
 
 SECONDS = click.FloatRange(0, min_open=True)
+
+
+class Output:
+    """pytest's output, which comes in pieces of lines, and the lines of our own between them."""
+
+    def __init__(self) -> None:
+        self._open = False
+        """True if the last piece did not end its line."""
+
+    def show(self, text: str) -> None:
+        print(text, end="", flush=True)
+        if text:
+            self._open = not text.endswith("\n")
+
+    def log(self, text: str) -> None:
+        """Print a line on progress; not within a line of pytest's, where both go to the same place."""
+        if self._open and os.path.samestat(os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())):
+            self.show("\n")
+        log(text)
 
 
 @click.command(
@@ -64,11 +82,13 @@ def pytest(
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         arguments = ["--color=no", *arguments]
     wanted = layers.names(packages)
-    machine = asyncio.run(options.equip(options.choose(on.machine, on.clock, log), wanted, images))
+    output = Output()
+    machine = asyncio.run(options.equip(options.choose(on.machine, on.clock, output.log), wanted, images))
     directory = runs.run_directory(on.out, "pytest")
-    show = functools.partial(print, end="", flush=True)
     asked = Pytest(arguments=arguments, limit_s=limit, test_limit_s=test_limit)
-    running = pytests.run(tests, asked, seed=on.seed, training=training, machine=machine, out=directory, show=show)
+    running = pytests.run(
+        tests, asked, seed=on.seed, training=training, machine=machine, out=directory, show=output.show
+    )
     broken: TestbedError | None = None
     try:
         status = asyncio.run(running)
@@ -79,8 +99,8 @@ def pytest(
         if junit:
             made_from = reports.identity(on.seed, machine.clock, Identity.of(machine), directory)
             reports.write_session(pytests.ended(directory), broken, made_from, junit)
-    log(f"text, tests and files: {directory}")
+    output.log(f"text, tests and files: {directory}")
     if any(directory.glob(f"tmp/*/{EPOCH}")):
-        log(report_line(directory))
+        output.log(report_line(directory))
         pytests.explain(directory)
     return status

@@ -1,11 +1,11 @@
 """A lab that is up becomes its edited file. What the file does not change is not touched."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import DeadlineError, TestbedError
+from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import rxe_devices
 from testbed.lab import beginning
 from testbed.lab.lab import Lab, make_link, time_of_links
@@ -19,9 +19,11 @@ from testbed.topology.plan import Interface
 
 
 def check(lab: Lab, changes: Changes) -> None:
-    """Raise TestbedError, before anything is changed, for an RDMA device that goes while a program uses it: the kernel
-    deletes it when the program has ended. Programs of nodes that go are ended."""
+    """Raise TestbedError, before anything is changed, for names that pods and commands have taken, and for an RDMA
+    device that goes while a program uses it: the kernel deletes it when the program has ended. Programs of nodes that
+    go are ended."""
     gone = {node.name for node in changes.nodes_gone}
+    _check_names(lab, changes, gone)
     for link in changes.links_gone:
         for end in link:
             node = lab.nodes.get(end.node)
@@ -33,6 +35,19 @@ def check(lab: Lab, changes: Changes) -> None:
             if programs:
                 wrong = f"{end.node}:{end.name} is to go, and {', '.join(programs)} has queue pairs on it"
                 raise TestbedError(wrong, hint="End the program first.")
+
+
+def _check_names(lab: Lab, changes: Changes, gone: Collection[str]) -> None:
+    for planned in changes.nodes_new:
+        if planned.name in lab.nodes.keys() - gone:
+            raise InputError(f"{planned.name} is to come, and a pod has this name", hint="Delete the pod first.")
+    going = {(end.node, end.name) for link in changes.links_gone for end in link}
+    for end in (end for link in changes.links_new for end in link):
+        node = lab.nodes.get(end.node)
+        names = [link.name for link in node.now().links.values()] if node and end.node not in gone else []
+        if end.name in names and (end.node, end.name) not in going:
+            wrong = f"{end.node}:{end.name} is to come, and a command has made an interface of this name"
+            raise InputError(wrong, hint=f"testbed exec {end.node} -- ip link del {end.name}")
 
 
 def change(lab: Lab, plan: Plan, changes: Changes) -> None:

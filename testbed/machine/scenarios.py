@@ -144,6 +144,8 @@ def resolve(name: str) -> Source:
         if path.is_dir():
             inner = [str(file.parent) for file in sorted(path.glob(f"*/{FILE}"))]
             hint = f"It contains {', '.join(inner[:5])}." if inner else "Give a scenario.py, or a directory with one."
+            if (path / "lab.conf").is_file():
+                hint = f"It is a lab of Kathará: testbed topology from-kathara {name}"
             raise InputError(f"this directory has no {FILE}", where=name, hint=hint)
     known = [source.name for source in (*shipped(), *mine)]
     if (near := files.nearest_path(path)) and (near.is_file() or (near / FILE).is_file()):

@@ -133,6 +133,35 @@ def test_what_cannot_be_applied_changes_nothing(lab: Run, tmp_path: Path) -> Non
         assert message in done.err
     assert ends(lab) == before
     assert lab("apply", "missing.yml").status == 2
+    assert lab("exec", "h1", "--", "ip", "link", "add", "eth2", "type", "dummy").status == 0
+    (tmp_path / "edited.yml").write_text(BEFORE + '    - {endpoints: ["h1:eth2", "h2:eth2"]}\n')
+    done = lab("apply", "edited.yml")
+    assert (done.status, "h1:eth2 is to come, and a command has made" in done.err) == (2, True)
+    assert lab("exec", "h1", "--", "ip", "link", "del", "eth2").status == 0
+    assert lab("apply", "edited.yml").status == 0
+    assert writes(lab, ("h1:eth2", "h2:eth2")) == [0]
+
+
+def test_a_device_in_use_does_not_go_and_a_pod_keeps_its_name(lab: Run, tmp_path: Path) -> None:
+    assert lab("exec", "h1", "-d", "--", "ibv_rc_pingpong", "-d", "h1-eth1", "-g", "1").status == 0
+    assert lab("advance", "1s").status == 0
+    (tmp_path / "edited.yml").write_text(BEFORE.replace('"h1:eth1"]', '"h1:eth2"]'))
+    done = lab("apply", "edited.yml")
+    assert done.status == 1
+    assert "h1:eth1 is to go, and ibv_rc_pingpong has queue pairs on it" in done.err
+    assert lab("exec", "h1", "--", "pkill", "ibv_rc_pingpong").status == 0
+    assert lab("apply", "edited.yml").status == 0
+    assert lab("apply", "before.clab.yml").status == 0
+
+    (tmp_path / "rail.yml").write_text(MANIFEST)
+    assert lab("apply", "rail.yml").status == 0
+    assert lab("pod", "add", "h1", "p1", "--annotation", "k8s.v1.cni.cncf.io/networks=rail1").status == 0
+    (tmp_path / "edited.yml").write_text(BEFORE.replace("    h2: {", "    p1: {kind: host}\n    h2: {"))
+    done = lab("apply", "edited.yml")
+    assert (done.status, "p1 is to come, and a pod has this name" in done.err) == (2, True)
+    (tmp_path / "edited.yml").write_text(BEFORE.replace("h1: {kind: host}", "h1: {kind: host, nic: hardware}"))
+    assert lab("apply", "edited.yml").status == 0  # the pod goes with its host
+    assert "p1" not in lab("inspect").out
 
 
 def test_a_fault_and_a_hand_keep_their_values(lab: Run, tmp_path: Path) -> None:

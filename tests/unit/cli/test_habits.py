@@ -13,8 +13,9 @@ import pytest
 from testbed.cli.live.lab_tables import reason, show_labs
 from testbed.cli.live.live_options import Following
 from testbed.cli.main import invoke, with_sbin
+from testbed.cli.pytest import Output
 from testbed.errors import InputError
-from testbed.machine import cache
+from testbed.machine import cache, scenarios
 from testbed.machine.live.labs import Lab
 
 
@@ -129,3 +130,26 @@ def test_a_missing_image_is_named_before_a_machine_is_looked_for(
     monkeypatch.setattr(options, "choose", choose)
     assert invoke(["up", "x.clab.yml"]) == 2
     assert "the image nothing:latest has not been added" in capsys.readouterr().err
+
+
+def test_a_line_of_testbed_s_is_never_within_one_of_pytest_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest prints a point for each test; a remark on the host came within the row."""
+    with (tmp_path / "both").open("w+") as both:
+        monkeypatch.setattr(sys, "stdout", both)
+        monkeypatch.setattr(sys, "stderr", both)
+        output = Output()
+        for piece in ("test_a.py ", "..", "", ".\n"):
+            output.show(piece)
+            output.log("this host is busy")
+        both.seek(0)
+        assert both.read().splitlines() == [
+            *("test_a.py ", "… this host is busy", "..", "… this host is busy", "… this host is busy"),
+            *(".", "… this host is busy"),
+        ]
+
+
+def test_a_lab_of_kathara_that_is_brought_up_names_the_way(tmp_path: Path) -> None:
+    (tmp_path / "lab.conf").write_text('pc1[0]="A"\n')
+    with pytest.raises(InputError) as error:
+        scenarios.resolve(str(tmp_path))
+    assert error.value.hint == f"It is a lab of Kathará: testbed topology from-kathara {tmp_path}"
