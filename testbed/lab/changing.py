@@ -66,10 +66,10 @@ def change(lab: Lab, plan: Plan, changes: Changes) -> None:
     for node in gone:
         del lab.nodes[node.name]
     new = _make_nodes(lab, plan, changes)
-    _connect(lab, changes.links_new, new)
     for name, node in lab.nodes.items():
         if name in plan.nodes:
             _take(node, plan)
+    _connect(lab, changes.links_new, new)
     for one, now in changes.ends:
         node = lab.nodes[now.node]
         node.change_end(node.interfaces[now.name], one, now)

@@ -142,6 +142,23 @@ def test_what_cannot_be_applied_changes_nothing(lab: Run, tmp_path: Path) -> Non
     assert writes(lab, ("h1:eth2", "h2:eth2")) == [0]
 
 
+def test_hosts_keep_their_routes_when_their_switch_is_made_anew(lab: Run, tmp_path: Path) -> None:
+    assert lab("exec", "h1", "--", "ip", "route", "add", "192.0.2.0/24", "via", "10.0.10.3").status == 0
+    proxy = BEFORE.replace("leaf: {kind: switch,", "leaf: {kind: switch, proxy_arp: [10],")
+    (tmp_path / "edited.yml").write_text(proxy)
+    done = lab("apply", "edited.yml")
+    assert "± node leaf  IPv6 or proxy ARP of its SVIs changed" in done.out, done.err
+    routes = lab("exec", "h1", "--", "ip", "route").out
+    assert "default via 10.0.10.1 dev eth1" in routes
+    assert "192.0.2.0/24 via 10.0.10.3 dev eth1" in routes
+    assert writes(lab, ("h1", "h2")) == [0]
+    more = proxy.replace("    h2: {", "    h3: {kind: host}\n    h2: {")
+    (tmp_path / "edited.yml").write_text(more + '    - {endpoints: ["leaf:e3", "h3:eth1"], vlan: 10}\n')
+    assert lab("apply", "edited.yml").status == 0
+    assert 'oifname "e3"' in lab("exec", "leaf", "--", "nft", "list", "table", "bridge", "proxy").out
+    assert writes(lab, ("h3", "h1")) == [0]
+
+
 def test_a_device_in_use_does_not_go_and_a_pod_keeps_its_name(lab: Run, tmp_path: Path) -> None:
     assert lab("exec", "h1", "-d", "--", "ibv_rc_pingpong", "-d", "h1-eth1", "-g", "1").status == 0
     assert lab("advance", "1s").status == 0

@@ -95,16 +95,18 @@ class ByHand:
 
 
 def given_again(node: Node[Any], before: State, planned: NodePlan) -> Iterator[list[str]]:
-    """Yield commands for the addresses and routes that were set by hand, and have gone with an interface that was made
-    anew; `planned` is the node's plan before."""
+    """Yield commands for the addresses set by hand and the routes that have gone with an interface that was made anew;
+    `planned` is the node's plan before. Routes that its plan has no more stay away."""
     now = state(node)
     for end in planned.interfaces:
         for address in before.addresses.get(end.name, []):
             if address not in (*now.addresses.get(end.name, [address]), *end.addresses):
                 yield ["ip", "address", "add", str(address), "dev", end.name]
-    there = {*(route.to for route in now.routes), *(route.destination for route in planned.routes)}
+    stay = {route.destination for route in node.plan.routes} if node.plan else set()
+    there = {*(route.to for route in now.routes), *({route.destination for route in planned.routes} - stay)}
     for route in before.routes:
-        if route.to not in there and _can_be_made(route, before):
+        over = {before.names.get(index) for index, _ in route.hops}
+        if route.to not in there and over <= now.addresses.keys():
             yield _route(route, before)
 
 

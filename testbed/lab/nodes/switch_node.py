@@ -7,13 +7,13 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6
+from testbed.kernel import ipv6, nftables
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.build import BRIDGE, USUAL_MTU, make_svi
+from testbed.switch.build import BRIDGE, USUAL_MTU, make_svi, no_flooding
 from testbed.switch.profile import Profile, check_names, configured, settable
 from testbed.topology import AnAddress, IPInterface, address_of, mac_of
 from testbed.topology import Interface as InterfacePlan
@@ -51,6 +51,7 @@ class Switch(Node[Interface]):
         self.kernel.enslave(interface.index, self.kernel.index(BRIDGE))
         self.kernel.set_vlans(interface.index, plan.vlan, plan.trunk)
         self._ask("set", values={})  # what its profile has for each port
+        self._bound_floods()
 
     def change_end(self, interface: Interface, before: InterfacePlan, now: InterfacePlan) -> None:
         super().change_end(interface, before, now)
@@ -58,6 +59,13 @@ class Switch(Node[Interface]):
             for vlan in sorted({vlan for vlan in (before.vlan, *before.trunk) if vlan} - {now.vlan, *now.trunk}):
                 self.use("bridge", "vlan", "del", "dev", interface.name_now, "vid", str(vlan))
             self.kernel.set_vlans(interface.index, now.vlan, now.trunk)
+            self._bound_floods()
+
+    def _bound_floods(self) -> None:
+        """Have the ports of VLANs with proxy ARP as they are planned now."""
+        if any(svi.proxy_arp for svi in self.planned.svis):
+            with self.entered():
+                nftables.run("destroy table bridge proxy\n" + no_flooding(self.planned))
 
     def change(self, before: NodePlan, now: NodePlan) -> None:
         self.planned = now
