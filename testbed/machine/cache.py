@@ -68,6 +68,14 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(handle)
 
 
+def held(path: Path) -> int:
+    """Hold the directory `path` until this process ends, or the returned handle is closed: `locked` fails meanwhile.
+    FileNotFoundError if it was removed."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
 def waiting_for(path: Path) -> str:
     """Return in words that a directory is locked, with the process that holds it if it is one of this user."""
     here = path.stat()

@@ -1,6 +1,12 @@
-"""Container images in the cache, for nodes that are containers: each under the hash of its image and its name."""
+"""Container images in the cache, for nodes that are containers: each under the hash of its image and its name.
 
+A lab that lives may start its machine again, with the image that it began with. So one that is removed or replaced
+meanwhile loses its description alone, `manifest.json`, and the rest when no process holds it.
+"""
+
+import contextlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -17,6 +23,7 @@ PACKAGES = ("docker.io", "python3-docker")
 REFERENCE = re.compile(r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?")
 LARGEST = 700 << 20
 """Bytes of all images of a lab, at most: its machine unpacks them into its memory."""
+MANIFEST = "manifest.json"
 ADD = "testbed image add FILE"
 
 
@@ -60,6 +67,13 @@ class Container:
         if cache.file_digest(self.file) != self.digest:
             raise self._damaged("its contents have changed")
 
+    def whole(self) -> bool:
+        try:
+            self.verify()
+        except UnsupportedError:
+            return False
+        return True
+
     def _damaged(self, how: str) -> UnsupportedError:
         hint = f"Remove it with `testbed image rm {self.name}`, and add it again."
         return UnsupportedError(f"the image {self.name} is damaged: {how}", where=str(self.path), hint=hint)
@@ -68,7 +82,7 @@ class Container:
 def every() -> list[Container]:
     """Return all images in the cache, by name."""
     found = []
-    for path in (cache.root() / "containers").glob("*/manifest.json"):
+    for path in (cache.root() / "containers").glob(f"*/{MANIFEST}"):
         if not path.parent.name.startswith(cache.MAKING):
             try:
                 container = Container(path.parent, json.loads(path.read_text()))
@@ -99,9 +113,24 @@ def find(names: Iterable[str]) -> tuple[Container, ...]:
     return found
 
 
+def hold(names: Iterable[str]) -> tuple[Container, ...]:
+    """Return the images with these names, as `find` does; their archives stay as long as this process."""
+    asked = list(names)
+    while True:
+        found, handles = find(asked), []
+        with contextlib.suppress(FileNotFoundError):
+            for container in found:
+                handles.append(cache.held(container.path))
+            if all((container.path / MANIFEST).exists() for container in found):
+                return found
+        for handle in handles:
+            os.close(handle)
+
+
 async def equip(base: Image, packages: Sequence[str], images: Sequence[str], log: layers.Log) -> Image:
-    """Return the image with these Debian packages, and with Docker and these container images."""
-    found = find(images)
+    """Return the image with these Debian packages, and with Docker and these container images, which this process
+    holds until it ends."""
+    found = hold(images)
     wanted = sorted({*packages, *(PACKAGES if found else ())})
     equipped = await layers.ensure(base, wanted, log) if wanted else base
     return replace(equipped, containers=found)
@@ -121,6 +150,9 @@ def add(source: Path, name: str) -> Container:
         full = canonical(name or found.name)
         cache.require_space(parent, 4 * reader.size(source), "adding the image")
         place = parent / cache.digest(found.digest, full)[:16]
+        for one in every():
+            if one.path == place and one.whole():
+                return one
         with cache.locked(parent), cache.making(place) as work:
             container_image.write(archive, found, full, work / "archive.tar", work)
             recipe.pad(work / "archive.tar")
@@ -130,10 +162,11 @@ def add(source: Path, name: str) -> Container:
                 "digest": cache.file_digest(work / "archive.tar"),
                 "size": (work / "archive.tar").stat().st_size,
             }
-            (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
+            (work / MANIFEST).write_text(json.dumps(manifest, indent=1))
             for other in every():
                 if other.name == full and other.path != place:
-                    shutil.rmtree(other.path)
+                    (other.path / MANIFEST).unlink()
+            _sweep(parent)
     return Container(place, manifest)
 
 
@@ -143,5 +176,15 @@ def remove(name: str) -> None:
     if full not in known:
         hint = f"{did_you_mean(full, known)}`testbed image ls` lists the images that were added."
         raise InputError(f"image {full} does not exist", hint=hint)
-    with cache.locked(cache.directory("containers")):
-        shutil.rmtree(known[full].path)
+    parent = cache.directory("containers")
+    with cache.locked(parent):
+        (known[full].path / MANIFEST).unlink(missing_ok=True)
+        _sweep(parent)
+
+
+def _sweep(parent: Path) -> None:
+    """Delete what was removed and is held by nobody."""
+    for path in parent.iterdir():
+        if not path.name.startswith(cache.MAKING) and not (path / MANIFEST).exists():
+            with contextlib.suppress(BlockingIOError), cache.locked(path, wait=False):
+                shutil.rmtree(path)

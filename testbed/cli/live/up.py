@@ -164,13 +164,14 @@ def wait_up(connection: Connection, place: Any) -> None:
     """Wait until the lab is up. Ctrl-C ends it."""
     from testbed.cli.output import log
 
-    number = connection.begin({"control": "start"}, lambda message: log(message["log"]))
     try:
-        connection.end(number)
+        connection.end(connection.begin({"control": "start"}, lambda message: log(message["log"])))
     except KeyboardInterrupt:
         end(connection)
         click.echo(f"lab {plain(connection.lab.name)} was not up yet, and is ended", err=True)
         raise
+    except EndedError:  # by a `down` that the keeper read before our start
+        raise connection.never_up() from None
     except TestbedError as error:
         error.where = place(error.where)
         error.also = tuple((place(where), message) for where, message in error.also)

@@ -60,7 +60,8 @@ class Connection:
                 return labs.connected(self.lab)
             except OSError:
                 if not self._begins() or time.monotonic() > deadline:
-                    raise self._gone("was ended before it was up" if self._order else "has ended") from None
+                    gone = self._gone()
+                    raise self.never_up() if self._order and isinstance(gone, EndedError) else gone from None
             time.sleep(LOOK_S)
 
     def _begins(self) -> bool:
@@ -68,7 +69,11 @@ class Connection:
         now = labs.read(self.lab.name)
         return now is not None and now.state == "starting" and self._order is None
 
-    def _gone(self, ended: str = "has ended") -> TestbedError:
+    def never_up(self) -> EndedError:
+        """Return the error of the command that starts the lab, if another one ended it."""
+        return EndedError(f"lab {self.lab.name} was ended before it was up")
+
+    def _gone(self) -> TestbedError:
         if self._begins():
             log = self.lab.directory / labs.LOG
             return TestbedError(f"lab {self.lab.name} does not answer", where=str(log))
@@ -81,7 +86,7 @@ class Connection:
             return TestbedError(f"lab {now.name} cannot be reached: its socket was removed", hint=hint)
         if now and now.state == "up":
             return TestbedError(f"lab {now.name} disconnected this command", hint="It did not read the lab's output.")
-        return EndedError(f"lab {self.lab.name} {ended}")
+        return EndedError(f"lab {self.lab.name} has ended")
 
     def begin(self, message: dict[str, Any], listen: Report) -> int:
         """Send a message to the keeper itself. Return its number."""

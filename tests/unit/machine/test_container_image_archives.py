@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -43,6 +45,13 @@ def directory(path: Path, files: Files) -> Path:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
     return path
+
+HOLDER = """
+from testbed.machine import containers
+containers.hold(["tools:1"])
+print("held", flush=True)
+input()
+"""
 
 
 def refused(path: Path, name: str = "") -> str:
@@ -334,6 +343,32 @@ def test_an_image_has_one_name_and_a_name_one_image(archive: Callable[[Files], P
     assert [one.digest for one in containers.find(["tools:1", "tools:1"])] == [newer.digest]
     containers.remove("tools:1")
     assert [one.name for one in containers.every()] == ["other:latest"]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_image_that_a_lab_has_stays_for_it_when_it_is_replaced_or_removed(
+    archive: Callable[[Files], Path], replaced: bool
+) -> None:
+    containers.add(archive(SAVED), "")
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as lab:
+        assert lab.stdout is not None
+        assert lab.stdout.readline() == b"held\n"
+        [held] = containers.every()
+        assert containers.add(archive(SAVED), "") == held
+        if replaced:
+            containers.add(archive(docker_save("tools:1", LAYERS[0])), "")
+        else:
+            containers.remove("tools:1")
+        assert held not in containers.every()
+        held.verify()
+    containers.add(archive(SAVED), "other")
+    assert held.path.exists() is False
+
+
+def test_an_image_that_is_damaged_is_mended_by_adding_it_again(archive: Callable[[Files], Path]) -> None:
+    one = containers.add(archive(SAVED), "")
+    one.file.write_bytes(b"")
+    assert containers.add(archive(SAVED), "").whole()
 
 
 def test_an_image_without_a_name_needs_one(archive: Callable[[Files], Path]) -> None:

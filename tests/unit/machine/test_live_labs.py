@@ -1,11 +1,13 @@
 """The directory of labs that live, whose keepers are locks here."""
 
+import io
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from testbed.cli.live.up import wait_up
 from testbed.errors import InputError, TestbedError, UnsupportedError
 from testbed.machine.live import connection, labs
 from testbed.machine.live.connection import Connection, EndedError
@@ -83,6 +85,20 @@ def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):
         labs.remove(begun)
         with pytest.raises(EndedError):
             connection.result(10)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_the_command_that_starts_a_lab_learns_that_another_ended_it(listens):
+    begun = lab(state="starting")
+    with labs.claimed(begun), labs.listener(begun) as listener, pytest.raises(EndedError, match="before it was up"):
+        if listens:
+            listener.listen()
+        else:
+            labs.remove(begun)
+        with io.StringIO() as order, Connection(begun, order) as starter:
+            listener.accept()[0].close()
+            labs.remove(begun)
+            wait_up(starter, str)
 
 
 def test_a_lab_that_does_not_begin_to_listen_is_given_up(monkeypatch):
