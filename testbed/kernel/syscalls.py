@@ -136,20 +136,27 @@ class _PollFd(ctypes.Structure):
 
 
 def readable(watched: Sequence[Any], within: float) -> bool:
-    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or ends `within` seconds.
+    """Return whether one of `watched` (descriptors, or with a `fileno`) is readable or ends `within` seconds."""
+    return readable_until(watched, time.monotonic() + within)
+
+
+def readable_until(watched: Sequence[Any], deadline: float) -> bool:
+    """Return whether one of `watched` is readable or ends before the moment `deadline` of time.monotonic.
 
     This is ppoll(2): Python's select takes only descriptors below 1024, which a lab of hundreds of nodes exceeds, and
-    its poll counts whole milliseconds."""
+    its poll counts whole milliseconds. It waits for a time, not until a moment: all that takes time, the collection of
+    garbage too, which objects that are made begin, is before the clock is read."""
     numbers = [file if isinstance(file, int) else file.fileno() for file in watched]
     files = (_PollFd * len(numbers))(*(_PollFd(number, select.POLLIN, 0) for number in numbers))
-    deadline = time.monotonic() + within
+    limit = _Timespec()
+    forever = deadline == math.inf
+    pointer = None if forever else ctypes.byref(limit)
     while True:
-        limit = None
-        if within < math.inf:
-            fraction, seconds = math.modf(max(0.0, deadline - time.monotonic()))
-            limit = ctypes.byref(_Timespec(int(seconds), int(fraction * 1e9)))
+        if not forever:
+            left = max(0.0, deadline - time.monotonic())
+            limit.seconds, limit.nanoseconds = int(left), int(left % 1 * 1e9)
         with contextlib.suppress(InterruptedError):
-            return call("ppoll", files, len(numbers), limit, None) > 0
+            return call("ppoll", files, len(numbers), pointer, None) > 0
 
 
 @contextlib.contextmanager

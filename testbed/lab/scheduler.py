@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from testbed.kernel.changes import Changes
-from testbed.kernel.syscalls import readable
+from testbed.kernel.syscalls import readable_until
 from testbed.lab.programs import Programs
 from testbed.lab.steps import Runner, Steps
 
@@ -113,8 +113,7 @@ class Scheduler:
             if acted and or_timer:
                 return True
             until = min(deadline, self._timers[0][0]) if self._timers else deadline
-            left = max(0.0, until - time.monotonic())
-            if readable(watched, _exact_timeout(left)):
+            if readable_until(watched, _exact_moment(until)):
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -177,6 +176,6 @@ class Scheduler:
             next_pause = min(next_pause * 2, pause)
 
 
-def _exact_timeout(left: float) -> float:
-    """Return the timeout for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
-    return left - 0.11 if left > 0.2 else left
+def _exact_moment(until: float) -> float:
+    """Return the moment for a wait that must not be late: the kernel adds a thousandth to it, up to 0.1 s."""
+    return until - 0.11 if until - time.monotonic() > 0.2 else until

@@ -46,6 +46,7 @@ def directory(path: Path, files: Files) -> Path:
         (path / name).write_bytes(data)
     return path
 
+
 HOLDER = """
 from testbed.machine import containers
 containers.hold(["tools:1"])

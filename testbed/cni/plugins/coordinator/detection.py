@@ -18,7 +18,7 @@ from testbed.cni.plugins.coordinator.nic import Nic
 from testbed.cni.spec import OWN
 from testbed.kernel import sysctl
 from testbed.kernel.packet_socket import PacketSocket
-from testbed.kernel.syscalls import readable
+from testbed.kernel.syscalls import readable_until
 from testbed.switch import frames, nd, packets
 from testbed.switch.frames import BROADCAST, NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.nd import Nd
@@ -88,7 +88,7 @@ class Wire:
     def packets(self, within: float) -> Iterator[tuple[str, Packet]]:
         """Yield (sender's MAC, packet) of all packets of others within these seconds."""
         until = time.monotonic() + within
-        while readable([self._socket], until - time.monotonic()):
+        while readable_until([self._socket], until):
             for interface, _, frame in self._socket.frames():
                 packet = self._parsed(frame) if interface == self._nic.name else None
                 if packet:
