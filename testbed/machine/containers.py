@@ -117,10 +117,9 @@ def hold(names: Iterable[str]) -> tuple[Container, ...]:
     """Return the images with these names, as `find` does; their archives stay as long as this process."""
     asked = list(names)
     while True:
-        found, handles = find(asked), []
+        found, handles = find(asked), list[int]()
         with contextlib.suppress(FileNotFoundError):
-            for container in found:
-                handles.append(cache.held(container.path))
+            handles.extend(cache.held(container.path) for container in found)
             if all((container.path / MANIFEST).exists() for container in found):
                 return found
         for handle in handles:

@@ -80,8 +80,8 @@ def start(order: Order, listening: socket.socket | None = None) -> Connection:
             os.read(ready, 1)  # closed when it listens, or has ended
             return Connection(lab, pipe)
         except EndedError:
-            log = lab.directory / labs.LOG
-            wrote = log.read_text(errors="replace").strip() if log.exists() else ""
+            file = lab.directory / labs.LOG
+            wrote = file.read_text(errors="replace").strip() if file.exists() else ""
             if not wrote:  # another command ended it
                 raise
             raise MachineError(f"the lab's keeper did not start:\n{wrote}") from None

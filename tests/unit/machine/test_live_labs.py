@@ -87,18 +87,23 @@ def test_a_command_learns_that_a_lab_ended_before_it_listened(looked):
             connection.result(10)
 
 
-@pytest.mark.parametrize("listens", [False, True])
-def test_the_command_that_starts_a_lab_learns_that_another_ended_it(listens):
+def test_the_command_that_starts_a_lab_learns_that_another_ended_it_before_they_were_connected():
     begun = lab(state="starting")
-    with labs.claimed(begun), labs.listener(begun) as listener, pytest.raises(EndedError, match="before it was up"):
-        if listens:
-            listener.listen()
-        else:
-            labs.remove(begun)
+    with labs.claimed(begun), io.StringIO() as order:
+        labs.remove(begun)
+        with pytest.raises(EndedError, match="lab mine was ended before it was up"):
+            Connection(begun, order)
+
+
+def test_the_command_that_starts_a_lab_learns_that_another_ended_it_when_they_were_connected():
+    begun = lab(state="starting")
+    with labs.claimed(begun), labs.listener(begun) as listener:
+        listener.listen()
         with io.StringIO() as order, Connection(begun, order) as starter:
             listener.accept()[0].close()
             labs.remove(begun)
-            wait_up(starter, str)
+            with pytest.raises(EndedError, match="lab mine was ended before it was up"):
+                wait_up(starter, str)
 
 
 def test_a_lab_that_does_not_begin_to_listen_is_given_up(monkeypatch):
