@@ -324,6 +324,42 @@ def test_a_script_has_mininet_s_default_controller_iperf_and_vconfig(tmp_path: P
     assert "vlan True\n" in done.out
 
 
+LIMITED = """
+from mininet.net import Mininet
+from mininet.node import CPULimitedHost, OVSBridge
+from mininet.topo import SingleSwitchTopo
+from mininet.util import custom
+
+net = Mininet(SingleSwitchTopo(2), host=custom(CPULimitedHost, cpu=0.1), switch=OVSBridge, controller=None)
+net.start()
+free, limited = net.hosts
+free.setCPUFrac(-1)
+limited.setCPUs([0])
+groups = [host.group for host in net.hosts]
+BUSY = "import time\\nuntil = time.process_time() + 0.3\\nwhile time.process_time() < until: pass"
+for host in net.hosts:
+    host.cmd("python3", "-c", f"'{BUSY}'")
+    stat = (host.group / "cpu.stat").read_text()
+    print("throttled", host.name, int(stat.split("nr_throttled ")[1].split()[0]) > 0)
+    inside = host.popen(["cat", "/proc/self/cgroup"]).communicate()[0].decode().strip()
+    print("group", host.name, inside)
+print("cpus", (limited.group / "cpuset.cpus").read_text())
+net.stop()
+print("left", [group.name for group in groups if group.exists()])
+CPULimitedHost("h3", sched="rt", inNamespace=False)
+"""
+
+
+def test_a_script_limits_the_cpu_of_its_hosts(tmp_path: Path) -> None:
+    (tmp_path / "limits.py").write_text(LIMITED)
+    done = run_in(tmp_path, "mn", "limits.py")
+    assert "throttled h1 False\ngroup h1 0::/mininet/h1\nthrottled h2 True\ngroup h2 0::/mininet/h2\n" in done.out
+    assert "cpus 0\n" in done.out
+    assert "left []\n" in done.out
+    assert "ValueError: host h3: cgroup v2 has no limits for real time" in done.err
+    assert done.status == 1
+
+
 def test_mn_without_a_script_takes_the_options_of_mn(scripts: Path) -> None:
     done = run_in(scripts, "mn", "--custom", "topo.py", "--topo", "pair", "--test", "pingall")
     assert (done.status, "0% dropped (2/2 received)" in done.err) == (0, True)

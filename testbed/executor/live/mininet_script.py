@@ -50,9 +50,11 @@ def main() -> None:
 
 def prepare() -> list[Any]:
     """Give Mininet what it finds on a machine of its own: a controller, the daemons of Open vSwitch, an iperf that
-    ends. Return the list of the networks and nodes that are made from now on."""
+    ends, limits of CPU. Return the list of the networks and nodes that are made from now on."""
     from mininet.net import Mininet
-    from mininet.node import Node, OVSSwitch
+    from mininet.node import CPULimitedHost, Node, OVSSwitch
+
+    from testbed.executor.live.mininet_cpu import use_cgroup_v2
 
     made: list[Any] = []
     setup = OVSSwitch.setup.__func__
@@ -70,6 +72,7 @@ def prepare() -> list[Any]:
 
     Mininet.__init__, Node.__init__ = counted(Mininet.__init__), counted(Node.__init__)
     OVSSwitch.setup, Mininet.iperf = classmethod(set_up), iperf
+    use_cgroup_v2(CPULimitedHost)
     if not CONTROLLER.exists():
         CONTROLLER.write_text(OPENFLOW_S_CONTROLLER)
         CONTROLLER.chmod(0o755)
