@@ -40,7 +40,7 @@ class CpuLimited:
         if (sched or self.sched) != "cfs":
             return
         quota, period = int(self.period_us * f * numCores()), self.period_us
-        if 0 < f and quota < SHORTEST_US:
+        if f > 0 and quota < SHORTEST_US:
             quota, period = SHORTEST_US, int(SHORTEST_US / f / numCores())
         limit = str(quota) if quota >= 0 else "max"
         (self.group / "cpu.max").write_text(f"{limit} {period}")
