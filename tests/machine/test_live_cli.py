@@ -320,7 +320,7 @@ def test_a_script_has_mininet_s_default_controller_iperf_and_vconfig(tmp_path: P
     done = run_in(tmp_path, "mn", "star.py")
     assert done.status == 0, done.err
     assert "dropped 0.0\n" in done.out
-    assert re.search(r"^rates \['[MG]bits/sec', '[MG]bits/sec'\]$", done.out, re.MULTILINE)
+    assert re.search(r"^rates \['[KMG]bits/sec', '[KMG]bits/sec'\]$", done.out, re.MULTILINE)
     assert "vlan True\n" in done.out
 
 
