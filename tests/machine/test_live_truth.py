@@ -73,7 +73,7 @@ def test_what_commands_did_is_shown_saved_and_reported(own, lab):
 
     assert own("announce", "b", lab=lab).out.startswith("b has announced its address 10.0.20.50\n")
     with own.started("capture", "leaf:e1", "-c", "1", "arp", lab=lab) as printed:
-        assert any(b"listening on e1" in line for line in printed.stderr)
+        assert any(b"listening on e1" in line for line in printed.stdout)
         own("exec", "a", "--", "arping", "-c1", "-w1", "-I", "eth1", "10.0.10.1", lab=lab)
         own("announce", "a", lab=lab)
         assert any(b"ARP" in line for line in printed.stdout)  # not a terminal: lines, no pcap
