@@ -27,6 +27,8 @@ from testbed.mininet import KernelBridge, RdmaHost
 hosts, switches = {"rdma": RdmaHost}, {"kernel": KernelBridge}
 """
 """Additions to `mn`, whose variables the names become."""
+ANSWER_S = 60
+"""Seconds for the first answer of Open vSwitch."""
 REPORT_S = 10.0
 """Seconds for the server's report after an iperf client has ended."""
 
@@ -86,6 +88,8 @@ def start_open_vswitch() -> None:
     done = subprocess.run([OVS_CTL, "start", "--system-id=testbed"], capture_output=True, text=True, check=False)
     if done.returncode:
         refuse(f"Open vSwitch does not start: {done.stderr.strip()}")
+    # Mininet gives it one second to answer (OVSSwitch.setup); the first call of a machine that is busy takes longer.
+    subprocess.run(["ovs-vsctl", f"--timeout={ANSWER_S}", "show"], capture_output=True, check=False)
 
 
 def iperf(
