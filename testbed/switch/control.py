@@ -1,10 +1,11 @@
 """
 The control plane of one switch: ARP and neighbour discovery according to its profile, and the bridge's learned MACs.
 
-Pure: inputs are times (nanoseconds of any monotonic clock), outputs are effects; no sockets, no clock, no randomness.
+Pure: inputs are times (nanoseconds of any monotonic clock) and random numbers, outputs are effects; no sockets, no
+clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from testbed.protocol import events
@@ -21,8 +22,9 @@ from testbed.topology.plan import FAMILIES, Family, IPAddress, IPInterface, Svi
 class ControlPlane:
     """While its CPU is out (`pause`) it handles no packet and no timer, but still commands and FDB changes."""
 
-    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile) -> None:
-        self.fdb = Fdb(core := Core(switch, svis, profile))
+    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float]) -> None:
+        """`draw` returns a random number of 0 to 1."""
+        self.fdb = Fdb(core := Core(switch, svis, profile, draw))
         self._core = core
         self._neighbours = Neighbours(core, self.fdb)
         self._learning = Learning(core, self.fdb, self._neighbours)

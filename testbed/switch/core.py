@@ -3,7 +3,7 @@
 Effects are its decisions as data: the agent executes them, a test reads them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.protocol import events
@@ -161,8 +161,10 @@ def _own_addresses(svi: _Svi) -> frozenset[IPAddress]:
 
 
 class Core:
-    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile) -> None:
+    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float]) -> None:
+        """`draw` returns a random number of 0 to 1."""
         self.profile = profile
+        self.draw = draw
         self.svis = Svis(svis)
         self._switch = switch
         self._effects: list[Effect] = []

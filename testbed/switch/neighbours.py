@@ -28,7 +28,9 @@ class Neighbours:
         """Add an address that is unknown or unresolved, if the table may hold it."""
         if not self._make_room(key):
             return
-        entry = Entry(mac, self._fdb.port(key[0], mac), now)
+        most = self._core.profile.arp_jitter
+        jitter = nanoseconds(most * self._core.draw()) if most else 0
+        entry = Entry(mac, self._fdb.port(key[0], mac), now, jitter=jitter)
         self.table.learn(key, entry)
         self._core.do(SetNeighbour(*key, mac))
         self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))

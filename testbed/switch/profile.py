@@ -59,6 +59,8 @@ class Profile(BaseModel):
 
     arp_age: Seconds
     """Time from the last confirmation of an entry until it is stale (`probe`) or removed (other refreshes)."""
+    arp_jitter: Duration = 0
+    """Most of the random time that an entry lives longer, drawn when it is created."""
     arp_refresh: Literal["none", "probe", "daemon"] = "none"
     """probe: the switch requests near the end of `arp_age`. daemon: it requests every entry every `refresh_period`."""
     refresh_before: Duration = 0
@@ -181,7 +183,7 @@ class Profile(BaseModel):
 
     @property
     def arp_lifetime(self) -> float:
-        """Return the seconds from the last confirmation to the removal of an entry whose owner is gone."""
+        """Return the seconds from the last confirmation to the end of an entry whose owner is gone, without jitter."""
         if self.arp_refresh != "probe":
             return self.arp_age
         return max(self.arp_age, self.arp_age - self.refresh_before + self.refresh_probes * self.refresh_interval)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,7 +119,8 @@ class _Switch:
     def __init__(self, data: DataPlane, profile: Profile, emit: Callable[[dict[str, Any]], None]) -> None:
         self.data = data
         self._emit = emit
-        self._control = ControlPlane(data.node.name, data.node.svis, profile)
+        self._random: random.Random | None = None
+        self._control = ControlPlane(data.node.name, data.node.svis, profile, self._draw)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -126,6 +129,11 @@ class _Switch:
             self._loop.add_reader(fileno, self.catch_up)
         self._act(self._control.start)
         self.catch_up()
+
+    def _draw(self) -> float:
+        """Return a random number of 0 to 1: the kernel's, which follow from the seed of a run."""
+        self._random = self._random or random.Random(os.urandom(8))  # noqa: S311
+        return self._random.random()
 
     def close(self) -> None:
         for fileno in self.data.filenos():

@@ -36,15 +36,17 @@ class Entry:
     """True if lossless packets for it are dropped."""
     late: int = 0
     """Nanoseconds by which its deadlines moved because the CPU was out."""
+    jitter: int = 0
+    """Nanoseconds that it lives longer."""
 
     def next_probe(self, profile: Profile) -> int | None:
         if profile.arp_refresh != "probe" or self.probes >= profile.refresh_probes:
             return None
         after = profile.arp_age - profile.refresh_before + self.probes * profile.refresh_interval
-        return self.confirmed + self.late + nanoseconds(after)
+        return self.confirmed + self.late + self.jitter + nanoseconds(after)
 
     def deadline(self, profile: Profile) -> int:
-        at = self.confirmed + self.late + nanoseconds(profile.arp_lifetime)
+        at = self.confirmed + self.late + self.jitter + nanoseconds(profile.arp_lifetime)
         if (probe := self.next_probe(profile)) is not None:
             at = min(at, probe)
         return at if self.claim is None else min(at, self.claim.deadline)

@@ -167,3 +167,22 @@ def test_a_refresh_daemon_keeps_its_period_while_there_is_nothing_to_ask(lab):
     lab.scheduler.sleep(250)
 
     assert [str(arp.target_ip) for arp in arps(wire, REQUEST, svi_mac(lab))] == [A] * 2
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(LEAF, profiles={"leaf": profile("cisco-ios")})
+def test_ios_asks_for_each_entry_at_a_time_of_its_own(lab, log):
+    """After four hours and up to thirty minutes; entries that are made together do not end together."""
+    hosts = [lab.host(name)["eth1"] for name in "ab"]
+    for host in hosts:
+        assert host.ping_gateway()
+        host.node.run("ip", "neigh", "flush", "dev", "eth1")
+    made = log.now / 1e9
+
+    lab.scheduler.sleep(4.6 * 3600)
+
+    asked = [event["t"] / 1e9 - made for event in log.find("arp.refresh")]
+    assert len(asked) == 2
+    assert all(14400 - 1 <= after <= 16200 for after in asked)
+    assert abs(asked[0] - asked[1]) > 1
+    assert set(lab.switch("leaf").arp_table()) == {A, B}

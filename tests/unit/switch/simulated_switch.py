@@ -32,7 +32,9 @@ class Switch:
     """Runs a control plane against a clock in seconds and keeps the data plane's neighbour table."""
 
     def __init__(self, of: Profile, svis: tuple[Svi, ...] = SVIS) -> None:
-        self.plane = ControlPlane("leaf", svis, of)
+        self.drawn = 0.0
+        """What it draws."""
+        self.plane = ControlPlane("leaf", svis, of, lambda: self.drawn)
         self.now = 0.0
         self.neighbours: dict[tuple[int, IPAddress], str] = {}
         self.blocked: set[tuple[int, IPAddress]] = set()

@@ -10,7 +10,7 @@ from testbed.switch.frames import BROADCAST
 LIFETIMES = {
     "linux-default": 38,
     "cisco-nxos": 1500,
-    "cisco-ios": 14400,
+    "cisco-ios": 14402,
     "arista-eos": 14400,
     "cumulus-3-4plus": 1083,
     "cumulus-3-0": 14403,
@@ -36,8 +36,28 @@ def test_an_entry_whose_owner_is_gone_lives_exactly_so_long(name: str, seconds: 
     assert leaf.last("arp.aged") == {"switch": "leaf", "vlan": 10, "ip": str(X), "mac": A}
 
 
+@pytest.mark.parametrize("drawn", [0.0, 0.5, 1.0])
+def test_each_entry_of_ios_lives_up_to_half_an_hour_longer_and_is_then_asked_for_twice(drawn: float) -> None:
+    leaf, ends = switch("cisco-ios"), 14400 + drawn * 1800
+    leaf.drawn = drawn
+    leaf.request(X, A)
+    leaf.drawn = 0.25
+
+    leaf.wait_until(ends - 0.001)
+    assert leaf.requests_for(X) == []
+    leaf.wait_until(ends + 0.5)
+    assert leaf.requests_for(X) == [A]
+    leaf.reply(X, A)
+    leaf.wait_until(2 * ends + 1.4)
+
+    assert leaf.requests_for(X) == [A, A]
+    leaf.wait_until(2 * ends + 2.6)
+    assert leaf.requests_for(X) == [A, A, A]
+    assert leaf.mac(X) is None
+
+
 def test_each_arp_packet_of_the_owner_starts_the_age_anew() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.request(X, A)
     leaf.wait_until(14000)
     leaf.request(X, A)
@@ -229,7 +249,7 @@ class TestMiss:
 
 
 def test_shortening_the_age_while_it_runs() -> None:
-    leaf = switch("cisco-ios", hold_down=180)
+    leaf = switch("arista-eos", hold_down=180)
     leaf.miss(Y)  # is due between the old end and the new one
     leaf.request(X, A)
     leaf.wait_until(100)
@@ -259,7 +279,7 @@ def test_the_daemon_follows_the_values_while_it_runs() -> None:
 
 
 def test_clear_one_and_clear_all() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.request(X, A)
     leaf.request(Y, B)
 
@@ -346,7 +366,7 @@ def test_an_entry_confirmed_after_its_last_request_is_asked_for_in_time_again() 
 
 
 def test_a_miss_while_the_cpu_is_out_leaves_an_entry_alone_and_lets_others_be_missed_again() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.request(X, A)
     leaf.plane.pause(0)
 

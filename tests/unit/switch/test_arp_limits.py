@@ -68,7 +68,7 @@ def test_the_answer_to_a_miss_has_its_place_in_a_full_table() -> None:
 
 
 def test_an_aged_entry_makes_room() -> None:
-    leaf = switch("cisco-ios", arp_cap=1, arp_cap_per_svi=1)
+    leaf = switch("arista-eos", arp_cap=1, arp_cap_per_svi=1)
     leaf.request(X, A)
     leaf.wait_until(14400)
 

@@ -14,7 +14,7 @@ ASKER = IPv4Address("10.0.10.2")
 
 
 def plane() -> ControlPlane:
-    made = ControlPlane("leaf", (SVI,), profile("sonic"))
+    made = ControlPlane("leaf", (SVI,), profile("sonic"), lambda: 0.0)
     made.start(0)
     return made
 

@@ -132,7 +132,7 @@ class AnySwitch(RuleBasedStateMachine):
         self.missed: dict[Key, int] = {}
         """When it began to look for one."""
         self.bounds: dict[tuple[int, int], int] = {}
-        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}))
+        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}), lambda: 0.5)
         self._apply(self.plane.start(self.now))
 
     # What happens to it

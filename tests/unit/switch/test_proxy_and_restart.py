@@ -65,7 +65,7 @@ def test_an_advertisement_in_anothers_place_overrides_nothing() -> None:
 
 
 def test_after_a_warm_reboot_every_entry_is_asked_for_by_broadcast_and_fresh() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.request(X, A)
     leaf.now = 14_000
     leaf.restart()
@@ -78,7 +78,7 @@ def test_after_a_warm_reboot_every_entry_is_asked_for_by_broadcast_and_fresh() -
 
 
 def test_an_owner_that_answers_with_another_mac_is_learned() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.request(X, A)
     leaf.restart()
     leaf.reply(X, B)
@@ -86,7 +86,7 @@ def test_an_owner_that_answers_with_another_mac_is_learned() -> None:
 
 
 def test_what_was_being_resolved_is_forgotten_and_may_be_asked_again() -> None:
-    leaf = switch("cisco-ios")
+    leaf = switch("arista-eos")
     leaf.miss(Y)
     leaf.restart()
     assert (10, Y) in leaf.forgotten
