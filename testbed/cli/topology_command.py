@@ -28,7 +28,7 @@ leaf-spine      every leaf on every spine (--leaves --spines --hosts --rails)
 rail-optimized  a leaf for each rail of a pod (--pods --hosts --rails --oversubscription)
 fat-tree        k pods of switches with k ports (--k)
 """
-HEADS = ("interface", "peer", "MAC", "address", "gateway", "VLAN", "RDMA device")
+HEADS = ("interface", "peer", "MAC", "address", "gateway", "VLAN", "RDMA device", "bond")
 """Column heads of `check`; an empty column is left out."""
 
 
@@ -72,6 +72,7 @@ def _cells(row: InterfaceRow) -> dict[str, str]:
         _both(row["gateway"], row["gateway6"]),
         _vlans(row),
         row["rdma"] or "",
+        f"{row['mode']}: {', '.join(row['members'])}" if "mode" in row else row.get("master", ""),
     )
     return dict(zip(HEADS, map(plain, cells), strict=True))
 

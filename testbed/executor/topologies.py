@@ -16,7 +16,7 @@ from testbed.executor import Context
 from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
 from testbed.scenario.rows import plan_rows
 from testbed.switch.profile import QUALITY, load_profiles, value_problems, values_schema
-from testbed.topology import Interface, Node, Plan, Svi, Topology
+from testbed.topology import Bond, Interface, Node, Plan, Svi, Topology
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
@@ -105,9 +105,14 @@ def _plan_of(rows: PlanRows) -> Plan:
                 vlan=row["vlan"],
                 trunk=tuple(row["trunk"]),
                 routed=row["routed"],
+                master=row.get("master", ""),
+                bond=Bond(row.get("mode", "802.3ad"), tuple(row["members"])) if "members" in row else None,
                 **given,
             )
-            nodes[name] = replace(node, interfaces=(*node.interfaces, port))
+            if port.bond:
+                nodes[name] = replace(node, bonds=(*node.bonds, port))
+            else:
+                nodes[name] = replace(node, interfaces=(*node.interfaces, port))
         else:
             svi = Svi(row["vlan"] or 0, row["interface"], **given)
             nodes[name] = replace(node, svis=(*node.svis, svi))

@@ -6,6 +6,9 @@ from testbed.faults.arp import ArpStorm as ArpStorm
 from testbed.faults.arp import DuplicateIp as DuplicateIp
 from testbed.faults.arp import DuplicateMac as DuplicateMac
 from testbed.faults.arp import ProxyArp as ProxyArp
+from testbed.faults.bond import HashWrong as HashWrong
+from testbed.faults.bond import LacpLost as LacpLost
+from testbed.faults.bond import MemberMoved as MemberMoved
 from testbed.faults.catalogue import KINDS as KINDS
 from testbed.faults.catalogue import break_from_the_start as break_from_the_start
 from testbed.faults.catalogue import descriptions as descriptions
@@ -51,6 +54,7 @@ from testbed.faults.switch import ArpCapacity as ArpCapacity
 from testbed.faults.switch import ArpCpuDelay as ArpCpuDelay
 from testbed.faults.switch import ArpCpuLimit as ArpCpuLimit
 from testbed.faults.switch import ArpEntryCorrupt as ArpEntryCorrupt
+from testbed.faults.switch import EcmpSeedShared as EcmpSeedShared
 from testbed.faults.switch import FdbFlush as FdbFlush
 from testbed.faults.switch import FdbWrongPort as FdbWrongPort
 from testbed.faults.switch import MacAgeing as MacAgeing

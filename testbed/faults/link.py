@@ -224,6 +224,7 @@ class LinkMtu(Rule):
         interface = lab.interface(self.end)
         if isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is on a host", hint="Name the switch's end of the link.")
+        self.require_port(interface)
         return interface, ("prerouting", "postrouting")
 
     def chosen(self) -> str:

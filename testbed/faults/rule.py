@@ -13,6 +13,7 @@ from testbed.faults.fault import End, Fault, Verified
 from testbed.kernel import nftables
 from testbed.lab import HostInterface, Interface, Lab
 from testbed.lab.namespace import Namespace
+from testbed.lab.node import Node
 
 FAMILY, TABLE = "bridge", "testbed-faults"
 Hook = Literal["prerouting", "postrouting"]
@@ -63,14 +64,38 @@ class Rule(Fault):
         sender = lab.interface(self.end)
         if sender.plan and sender.plan.routed:
             raise InputError(f"fault {self}: {self.end} is a routed port, which is not in a bridge")
+        if sender.plan and sender.plan.master:
+            hint = f"Name its bond, {sender.node}:{sender.plan.master}."
+            raise InputError(
+                f"fault {self}: {self.end} is a member of a bond, which the bridge does not see", hint=hint
+            )
         if not isinstance(sender, HostInterface):
             return sender, ("postrouting",)
+        if len(partners(sender)) > 1:
+            hint = f"Name their ends: {', '.join(sorted(partners(sender)))}."
+            raise InputError(f"fault {self}: {self.end} is a bond to several switches", hint=hint)
         if sender.peer is None or isinstance(sender.peer, HostInterface):
             raise InputError(f"fault {self}: neither end of this link is on a switch")
         return sender.peer, ("prerouting",)
 
+    def require_port(self, interface: Interface) -> None:
+        """Raise InputError for a member of a bond."""
+        if interface.plan and interface.plan.master:
+            hint = f"Name its bond, {interface.node}:{interface.plan.master}."
+            raise InputError(
+                f"fault {self}: {self.end} is a member of a bond, which the bridge does not see", hint=hint
+            )
+
     def _chain(self, hook: Hook) -> str:
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
+
+
+def partners(sender: Interface) -> set[str]:
+    """Return what the members of a bond end at; of another interface nothing."""
+    bond = sender.plan.bond if sender.plan else None
+    ends = [sender.node[name] for name in bond.members] if bond and isinstance(sender.node, Node) else []
+    far = [(str(end.peer.node), end.peer.plan) for end in ends if end.peer]
+    return {f"{node}:{plan.master or plan.name}" for node, plan in far if plan}
 
 
 def _nft(node: Namespace, commands: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from testbed.errors import InputError
 from testbed.faults.fault import Address, Fault, Mac, Verified
 from testbed.kernel.rtnetlink import Neighbour
 from testbed.lab import Lab, Switch
+from testbed.switch import ecmp
 from testbed.topology import IPAddress
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
@@ -77,6 +78,27 @@ class MacCapacity(Setting):
     name: ClassVar[str] = "mac-capacity"
     mac_cap: Count
     """Entries."""
+
+
+class EcmpSeedShared(_SwitchFault):
+    """The switch has the hash key of another switch, as with one default for all (polarisation).
+
+    Of flows that the other one has sent here, its own hash sends all the same way: some of its next hops of equal cost
+    get nothing.
+    """
+
+    name: ClassVar[str] = "ecmp-seed-shared"
+    like: str
+    """The other switch."""
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        switch, seed = lab.switch(self.switch), lab.switch(self.like).read_sysctl(ecmp.SEED)
+        undo.callback(switch.sysctl, ecmp.SEED, switch.read_sysctl(ecmp.SEED))
+        switch.sysctl(ecmp.SEED, seed)
+
+    def verify(self, lab: Lab) -> Verified | None:
+        own, other = (lab.switch(name).read_sysctl(ecmp.SEED) for name in (self.switch, self.like))
+        return {"seed": int(own)} if own == other else None
 
 
 class SwitchCpuOutage(_SwitchFault):

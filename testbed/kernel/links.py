@@ -48,6 +48,7 @@ BOND_OPTIONS = {
     "ad_actor_sys_prio": (24, netlink.u16),
     "ad_user_port_key": (25, netlink.u16),
     "tlb_dynamic_lb": (27, netlink.u8),
+    "broadcast_neighbor": (33, netlink.u8),
 }
 """Numeric options of Documentation/networking/bonding.rst: attribute and type."""
 USER_HZ = 100
@@ -62,6 +63,9 @@ _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAS
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
 _VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE = 1, 1, 1, 4, 1
+_BOND_PRIMARY, _BOND_SYSTEM, _BOND_SLAVE_STATE, _BOND_SLAVE_MII, _BOND_SLAVE_ACTOR = 11, 26, 1, 2, 7
+_IFLA_INFO_SLAVE_KIND = 4
+_DISTRIBUTES = 0x30  # Collecting, Distributing (IEEE 802.1AX, section 6.4.2.3)
 _SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
 _OPER_UP, _FORWARDING, _BLOCKING = b"\6", b"\3", b"\4"  # IF_OPER_UP, BR_STATE_FORWARDING, BR_STATE_BLOCKING
 _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
@@ -94,6 +98,8 @@ class LinkState(NamedTuple):
     """Set up, with or without a carrier."""
     carrier: bool
     master: int
+    active: bool | None = None
+    """Whether it carries traffic of its bond; None for one that is in no bond."""
 
 
 class Qdisc(NamedTuple):
@@ -151,14 +157,30 @@ class Links(Netlink):
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
 
-    def add_bond(self, name: str, mode: int, options: Mapping[str, int]) -> int:
-        """Create a bond without interfaces and return its index; `options` are some of BOND_OPTIONS."""
-        data = [netlink.u8(_IFLA_BOND_MODE, mode)]
-        for option, value in options.items():
-            kind, pack = BOND_OPTIONS[option]
-            data.append(pack(kind, value))
+    def add_bond(self, name: str, mode: int, options: Mapping[str, int], system: str = "") -> int:
+        """Create a bond without interfaces and return its index; `options` are some of BOND_OPTIONS, `system` is the
+        MAC in its LACPDUs."""
+        data = [netlink.u8(_IFLA_BOND_MODE, mode), *map(_bond_option, options.items())]
+        if system:
+            data.append(netlink.attribute(_BOND_SYSTEM, mac_bytes(system)))
         self._add("bond", header(0) + _fields(name), *data)
         return self.index(name)
+
+    def set_bond(self, index: int, **options: int) -> None:
+        """Change options of a bond, some of BOND_OPTIONS."""
+        self._change_bond(index, *map(_bond_option, options.items()))
+
+    def set_primary(self, index: int, member: int) -> None:
+        """Set the member that carries the traffic of a bond in mode active-backup whenever it is up."""
+        self._change_bond(index, netlink.u32(_BOND_PRIMARY, member))
+
+    def _change_bond(self, index: int, *data: bytes) -> None:
+        information = netlink.string(IFLA_INFO_KIND, "bond") + netlink.nested(IFLA_INFO_DATA, *data)
+        self.request(RTM_NEWLINK, header(index) + netlink.nested(IFLA_LINKINFO, information))
+
+    def bond_number(self, index: int, option: str) -> int:
+        """Return a numeric option of a bond, one of BOND_OPTIONS."""
+        return netlink.number(kind_of(self.read(index)[2])[1][BOND_OPTIONS[option][0]])
 
     def add_dummy(self, name: str, mac: str) -> int:
         """Create a dummy device, set up, and return its index."""
@@ -327,6 +349,10 @@ class Links(Netlink):
                 found.append(Qdisc(parent == _TC_H_ROOT, sent, drops, _RED.unpack_from(marks)[0], waiting))
         return found
 
+    def aggregates(self, index: int) -> bool:
+        """Return whether a member of a bond with LACP collects and distributes."""
+        return _slave_number(self.read(index)[2], _BOND_SLAVE_ACTOR) & _DISTRIBUTES == _DISTRIBUTES
+
     def carry(self, indices: Iterable[int], *, stp: bool = False) -> bool:
         """Return whether each interface has its carrier and, if it is a bridge's port, forwards. With `stp` a port may
         also be the one that spanning tree blocks.
@@ -355,7 +381,8 @@ def link_state(body: bytes) -> tuple[int, LinkState] | None:
         mtu=netlink.number(values.get(_IFLA_MTU, b"")),
         up=bool(flags & _IFF_UP),
         carrier=bool(flags & _IFF_LOWER_UP),
-        master=netlink.number(values.get(_IFLA_MASTER, b"")),
+        master=(master := netlink.number(values.get(_IFLA_MASTER, b""))),
+        active=_is_active(values) if master else None,
     )
 
 
@@ -381,6 +408,26 @@ def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:
     return kind, netlink.attributes(information.get(IFLA_INFO_DATA, b""))
 
 
+def _is_active(link: Mapping[int, bytes]) -> bool | None:
+    """Return whether an interface carries traffic of its bond; None if it is in none."""
+    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
+    if netlink.text(information.get(_IFLA_INFO_SLAVE_KIND, b"")) != "bond":
+        return None
+    slave = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b""))
+    return not any(netlink.number(slave.get(kind, b"")) for kind in (_BOND_SLAVE_STATE, _BOND_SLAVE_MII))
+
+
+def _slave_number(link: Mapping[int, bytes], kind: int) -> int:
+    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
+    return netlink.number(netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b"")).get(kind, b""))
+
+
+def _bond_option(option: tuple[str, int]) -> bytes:
+    name, value = option
+    kind, pack = BOND_OPTIONS[name]
+    return pack(kind, value)
+
+
 def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
     fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
@@ -401,5 +448,6 @@ def _vlan(flags: int, vlan: int) -> bytes:
 
 def _carries(link: dict[int, bytes], states: Collection[bytes]) -> bool:
     information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    port = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b""))
+    of_bridge = netlink.text(information.get(_IFLA_INFO_SLAVE_KIND, b"")) == "bridge"
+    port = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b"")) if of_bridge else {}
     return link[_IFLA_OPERSTATE] == _OPER_UP and port.get(_IFLA_BRPORT_STATE, _FORWARDING) in states

@@ -83,6 +83,9 @@ class Interface:
         if self._sends is None:
             if self.plan is None:
                 raise InputError(f"{self} is not the end of a link")
+            if self.plan.bond:
+                members = ", ".join(self.plan.bond.members)
+                raise InputError(f"{self} is a bond, not the end of a link", hint=f"Its links: {members}.")
             self._sends = Direction(self, self.plan)
         return self._sends
 

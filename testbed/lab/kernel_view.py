@@ -213,6 +213,10 @@ class KernelView:
             master = seen.links[now.master].name if now.master in seen.links else ""
             text = f"{name} is in {master}" if master else f"{name} is in no bridge or bond"
             self._emit(node, events.LINK(interface=name, master=master), text)
+        if now.active is not None and now.active != before.active:
+            bond = seen.links[now.master].name if now.master in seen.links else "its bond"
+            text = f"{name} carries {'' if now.active else 'no '}traffic of {bond}"
+            self._emit(node, events.LINK(interface=name, active=now.active), text)
 
     def _route(self, node: Watched, seen: Seen, body: bytes, *, has: bool) -> None:
         """Emit a route that was set by hand. Those that follow from addresses, or are FRR's, are not."""

@@ -35,6 +35,8 @@ SHARED_AT_MOST = 16
 LINKS_S = 10.0
 CABLES_S = 60.0
 """Seconds for the links of hardware, whose ends negotiate and train."""
+LACP_S = 10.0
+"""Seconds for LACP; its partners agree within three."""
 SPANNING_TREE_S = 60.0
 """Seconds for spanning tree: its ports listen for 15 s and learn for 15 s (802.1D's forward delay)."""
 
@@ -182,12 +184,15 @@ class Lab:
             make_link(self.nodes[left.node], left, self.nodes[right.node], right)
         for node in nodes:
             node.configure()
+        for node in nodes:
+            node.pair_bonds()
         if self.plan.lossless:  # before any frame is sent
             self.lossless = LosslessNetwork(self.context, self.plan, self.plan.lossless, self.nodes)
         self.control_planes.start(nodes)
         within = time_of_links(links, nodes)
         if not self.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {within:g} s")
+        self._await_bonds()
         self.control_planes.links_work()
         for node in nodes:
             node.complete()
@@ -196,6 +201,14 @@ class Lab:
             self.view.watch(node)
         self.scheduler.sources.append(self.view)
         beginning.begin(nodes, self.scheduler)
+
+    def _await_bonds(self) -> None:
+        """Wait for LACP. A bond whose far end does not speak it works with one member: that is a warning."""
+        waiting = [node for node in self.nodes.values() if not node.bonds_aggregate()]
+        if waiting and not self.scheduler.wait_quietly(lambda: all(node.bonds_aggregate() for node in waiting), LACP_S):
+            names = [str(end) for node in waiting for end in node.members_out()]
+            text = f"LACP: after {LACP_S:g} s no traffic by {', '.join(names)}"
+            self.scheduler.programs.warnings.append(text)
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from testbed.errors import InputError, did_you_mean
 from testbed.kernel import borrowed_nics
 from testbed.kernel.links import End
+from testbed.lab import bonding
 from testbed.lab.context import Context
 from testbed.lab.interface import Interface
 from testbed.lab.namespace import Namespace
@@ -80,13 +81,49 @@ class Node(Namespace, Generic[AnInterface]):
         """Set what its interfaces inherit; they are made next."""
 
     def configure(self) -> None:
-        """Set its interfaces up. The links exist."""
+        """Make its bonds, and set its interfaces up. The links exist."""
+        self.make_bonds()
         for interface in self.interfaces.values():
+            self.set_up(interface)
+
+    def make_bonds(self) -> None:
+        """Make its bonds; `set_up` of their members puts them in."""
+        for plan in self.plan.bonds if self.plan else ():
+            if plan.bond:
+                index = bonding.make(self.kernel, plan, plan.bond)
+                self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
+
+    def set_up(self, interface: AnInterface) -> None:
+        """Set an interface up, in its bond if it is a member of one."""
+        master = self.interfaces[interface.plan.master] if interface.plan and interface.plan.master else None
+        if master and master.plan and master.plan.bond:
+            bonding.join(self.kernel, interface.index, interface.name, master.index, master.plan.bond)
+        else:
             self.kernel.set_link(interface.index, up=True)
 
     def join(self, interface: AnInterface) -> None:
         """Do for one interface, whose link was made late, what `configure` does."""
-        self.kernel.set_link(interface.index, up=True)
+        self.set_up(interface)
+
+    def pair_bonds(self) -> None:
+        """Join its bonds with the far ends of their first members, or their bonds."""
+        for plan in self.plan.bonds if self.plan else ():
+            far = self.interfaces[plan.bond.members[0]].peer if plan.bond else None
+            if far and far.plan and far.plan.master and isinstance(far.node, Node):
+                far = far.node.interfaces[far.plan.master]
+            self.interfaces[plan.name].peer = far
+
+    def bonds_aggregate(self) -> bool:
+        """Return whether all members of its bonds with LACP carry traffic."""
+        return not self.members_out()
+
+    def members_out(self) -> list[AnInterface]:
+        """Return the members of its bonds with LACP that carry no traffic."""
+        bonds = [
+            end.bond for end in (self.plan.bonds if self.plan else ()) if end.bond and end.bond.mode == bonding.LACP
+        ]
+        members = [self.interfaces[name] for bond in bonds for name in bond.members]
+        return [member for member in members if not self.kernel.aggregates(member.index)]
 
     def complete(self) -> None:
         """Make what needs links that carry frames."""
@@ -115,7 +152,7 @@ class Node(Namespace, Generic[AnInterface]):
         """Add a route. Several next hops have equal cost: each flow takes one of them. InputError if the kernel refuses
         it, as it does for one that exists, unless `replace`."""
         if len(via) > 1:
-            for path, value in ecmp.sysctls(self.name).items():
+            for path, value in ecmp.sysctls(self.name, self.plan.ecmp_seed if self.plan else 0).items():
                 self.sysctl(f"net/{path}", value)
         with self._refusing(f"a route to {destination} via {', '.join(map(str, via))} cannot be added"):
             self.kernel.add_route(network_of(destination), map(address_of, via), replace=replace)

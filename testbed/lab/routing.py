@@ -179,7 +179,7 @@ class Routing:
     def _silent(self, dead: Collection[tuple[str, str]]) -> str:
         """Describe the first session that is not up, of those over links that carry something."""
         for switch in self._switches:
-            ports = [p for p in switch.planned.routed_ports if (p.node, p.name) not in dead and p.peer not in dead]
+            ports = [p for p in switch.planned.routed_ports if frr.carries(switch.planned, p, dead)]
             bgp = json.loads(self.ask(switch, "bgpd", "show bgp ipv4 unicast summary json"))["peers"]
             peers = json.loads(self.ask(switch, "bfdd", "show bfd peers json"))
             bfd = {peer["interface"]: peer["status"] for peer in peers}

@@ -240,6 +240,12 @@ class InterfaceRow(TypedDict):
     rdma: str | None
     profile: NotRequired[str]
     """The profile, of switches only."""
+    master: NotRequired[str]
+    """The bond of which it is a member."""
+    mode: NotRequired[Literal["802.3ad", "active-backup", "balance-xor"]]
+    """The mode of a bond."""
+    members: NotRequired[list[str]]
+    """The members of a bond."""
 
 
 class SwitchValue(TypedDict):

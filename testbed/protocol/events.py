@@ -246,6 +246,8 @@ class Link(Data):
     """The bridge or bond that it is in from now on; empty: none."""
     name: str | None = None
     """Its new name."""
+    active: bool | None = None
+    """Whether it carries traffic of its bond from now on."""
 
 
 class Address(Data):

@@ -24,7 +24,7 @@ def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
     }
     for node in plan.nodes.values():
         name = found[node.name].name if node.name in found else ""
-        rows += [interface_row(node, end, name) for end in node.interfaces]
+        rows += [interface_row(node, end, name) for end in (*node.interfaces, *node.bonds)]
         rows += [interface_row(node, svi, name) for svi in node.svis if svi.addresses]
     lossless = plan.lossless is not None
     switches: dict[str, SwitchRow] = {
@@ -53,7 +53,7 @@ def _as_built(row: InterfaceRow, node: Namespace) -> InterfaceRow:
 
 def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRow:
     port = end if isinstance(end, Interface) else None
-    return {
+    row: InterfaceRow = {
         "node": node.name,
         "kind": node.kind,
         "interface": end.name,
@@ -69,6 +69,11 @@ def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRo
         "rdma": port.rdma if port else None,
         "profile": profile,
     }
+    if port and port.master:
+        row["master"] = port.master
+    if port and port.bond:
+        row |= {"mode": port.bond.mode, "members": list(port.bond.members)}
+    return row
 
 
 def next_hop(node: Node, end: Interface, family: Family) -> str:

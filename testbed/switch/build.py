@@ -47,7 +47,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
     """
     nftables.run(SILENT_ARP)
-    sysctl.write_all("net", {**ecmp.sysctls(node.name), "ipv4/ip_forward": 1})
+    sysctl.write_all("net", {**ecmp.sysctls(node.name, node.ecmp_seed), "ipv4/ip_forward": 1})
     for scope in "all", "default":
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
@@ -58,12 +58,12 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     if node.bgp or any(svi.address6 for svi in node.svis):
         nftables.run(SILENT_ND)
         sysctl.write("net/ipv6/conf/all/forwarding", 1)
-    for port in node.interfaces:
+    for port in node.ports:
         (plane.add_routed if port.routed else plane.attach)(port)
     # By default the bridge's MTU follows its ports: a fault that lowers one would lower the SVIs' too, and below 1280
     # bytes they lose IPv6.
     kernel.set_link(bridge, mtu=BRIDGE_MTU)
-    mtu = min((port.mtu for port in node.interfaces if not port.routed), default=USUAL_MTU)
+    mtu = min((port.mtu for port in node.ports if not port.routed), default=USUAL_MTU)
     for svi in node.svis:
         if svi.addresses:
             plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu))
@@ -96,8 +96,8 @@ def no_flooding(node: Node) -> str:
     """
     vlans = [svi.vlan for svi in node.svis if svi.proxy_arp]
     to_all = "ether daddr & 01:00:00:00:00:00 != 0 drop\n"
-    untagged = [port.name for port in node.interfaces if port.vlan in vlans]
-    tagged = [(port.name, vlan) for port in node.interfaces for vlan in port.trunk if vlan in vlans]
+    untagged = [port.name for port in node.ports if port.vlan in vlans]
+    tagged = [(port.name, vlan) for port in node.ports for vlan in port.trunk if vlan in vlans]
     rules = [f'oifname "{port}" ether type != 8021q {to_all}' for port in untagged]
     rules += [f'oifname "{port}" vlan id {vlan} {to_all}' for port, vlan in tagged]
     return f"table bridge proxy {{\nchain forward {{\ntype filter hook forward priority 0;\n{''.join(rules)}}}\n}}"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from testbed.topology.plan import IPNetwork, Node, Plan
+from testbed.topology.plan import Interface, IPNetwork, Node, Plan
 
 DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
 """Daemons in their start order. Without mgmtd, zebra polls for it and wakes a hundred times a second."""
@@ -62,11 +62,7 @@ def shortest_paths(
     """
     speakers = [node for node in plan.nodes.values() if node.bgp]
     links: dict[str, list[tuple[str, str]]] = {
-        node.name: [
-            (port.name, port.peer[0])
-            for port in node.routed_ports
-            if (port.node, port.name) not in dead and port.peer not in dead
-        ]
+        node.name: [(port.name, port.peer[0]) for port in node.routed_ports if carries(node, port, dead)]
         for node in speakers
     }
     origins: dict[IPNetwork, list[str]] = {}
@@ -82,6 +78,12 @@ def shortest_paths(
         for name in distance.keys() - set(owners):
             found[name][network] = tuple(port for port, peer in links[name] if distance.get(peer) == distance[name] - 1)
     return found
+
+
+def carries(node: Node, port: Interface, dead: Collection[tuple[str, str]]) -> bool:
+    """Return whether a port, or a member of a bond, is not an end of a dead link."""
+    ends = [node.interface(name) for name in port.bond.members] if port.bond else [port]
+    return any((end.node, end.name) not in dead and end.peer not in dead for end in ends)
 
 
 def _distances(links: dict[str, list[tuple[str, str]]], owners: list[str]) -> dict[str, int]:

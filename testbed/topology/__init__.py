@@ -17,9 +17,11 @@ from testbed.topology.models import LinkDefinition as LinkDefinition
 from testbed.topology.models import NodeDefinition as NodeDefinition
 from testbed.topology.plan import DEFAULT_QUEUE as DEFAULT_QUEUE
 from testbed.topology.plan import STAGES as STAGES
+from testbed.topology.plan import Bond as Bond
 from testbed.topology.plan import CongestionControl as CongestionControl
 from testbed.topology.plan import Container as Container
 from testbed.topology.plan import Family as Family
+from testbed.topology.plan import HashPolicy as HashPolicy
 from testbed.topology.plan import Interface as Interface
 from testbed.topology.plan import IPAddress as IPAddress
 from testbed.topology.plan import IPInterface as IPInterface

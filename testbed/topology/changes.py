@@ -25,9 +25,11 @@ BIRTH: Mapping[str, str] = {
     "container": "its container",
     "dummies": "its dummy interfaces",
     "bgp": "BGP",
+    "bonds": "its bonds",
+    "ecmp_seed": "'ecmp_seed'",
 }
 """What a node has from its begin, by the field of its plan: another value makes it anew."""
-REWIRED = "mac", "rdma", "nic", "hardware", "routed", "lossless", "pfc", "qos"
+REWIRED = "master", "mac", "rdma", "nic", "hardware", "routed", "lossless", "pfc", "qos"
 """What the end of a link has from its begin: another value makes the link anew."""
 LIVING = "mtu", "address", "address6", "vlan", "trunk", "sends"
 """What changes at the end of a link that stays."""
@@ -142,6 +144,9 @@ def _reason(before: Node, now: Node) -> str:
         return "'env' of its container changed"
     if lost := dict(before.sysctls).keys() - dict(now.sysctls).keys():
         return f"sysctl {min(lost).replace('/', '.')} is not given any more"
+    macs, new_macs = ({svi.mac for svi in node.svis} for node in (before, now))
+    if macs and new_macs and macs != new_macs:
+        return "'svi_mac' changed"
     if _fixed(before) != _fixed(now):
         return "IPv6 or proxy ARP of its SVIs changed"
     return ""

@@ -18,6 +18,8 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 NicModel = Literal["hardware", "rxe"]
 CongestionControl = Literal["none", "dcqcn", "timely"]
 Routing = Literal["static", "frr"]
+BondMode = Literal["802.3ad", "active-backup", "balance-xor"]
+HashPolicy = Literal["layer2", "layer2+3", "layer3+4"]
 RdmaMode = Literal["shared", "exclusive"]
 """The kernel's RDMA netns mode (`rdma system set netns`)."""
 DEFAULT_QUEUE = 1000
@@ -80,6 +82,23 @@ class Qos:
     """The profile's values, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bond:
+    """Several links as one interface: a host's bond, a switch's port channel (Linux: networking/bonding.rst)."""
+
+    mode: BondMode
+    members: tuple[str, ...]
+    hash: HashPolicy = "layer3+4"
+    """What a flow's member follows from; of no effect in active-backup."""
+    lacp_rate: Literal["slow", "fast"] = "slow"
+    min_links: int = 0
+    """The members that must carry traffic, or the bond has no carrier."""
+    primary: str = ""
+    """active-backup: the member that carries the traffic whenever it is up."""
+    system: str = ""
+    """802.3ad: the system's MAC in LACPDUs; empty for the bond's own."""
+
+
 class _Addressed:
     """An end with an address of each family, or none."""
 
@@ -94,7 +113,8 @@ class _Addressed:
 
 @dataclass(frozen=True, slots=True)
 class Interface(_Addressed):
-    """One end of a link. On a host it may carry an address and an RDMA device; on a switch or bridge it is a port."""
+    """One end of a link. On a host it may carry an address and an RDMA device; on a switch or bridge it is a port. A
+    bond is one, too: its peer is that of its first member."""
 
     node: str
     name: str
@@ -129,6 +149,9 @@ class Interface(_Addressed):
     qos: Qos = Qos()
     number: int = 0
     """The position in its node, from which its MAC follows."""
+    bond: Bond | None = None
+    master: str = ""
+    """The bond of which it is a member. It has no address, no RDMA device and no VLAN then."""
 
     @property
     def is_hardware(self) -> bool:
@@ -248,6 +271,7 @@ class Node:
     name: str
     kind: str
     interfaces: tuple[Interface, ...]
+    """The ends of its links."""
     nic: NicModel = "rxe"
     congestion_control: CongestionControl = "none"
     """Hosts: the pacing of queue pairs by their NICs on lossless links."""
@@ -282,13 +306,21 @@ class Node:
     number: int = 0
     """The number from which its MACs and its AS number follow: its position in the file, as long as that is not edited
     for a lab that lives."""
+    bonds: tuple[Interface, ...] = ()
+    ecmp_seed: int = 0
+    """Switches: the key of the hash between next hops of equal cost; 0: one made of the name."""
 
     def interface(self, name: str) -> Interface:
-        return next(i for i in self.interfaces if i.name == name)
+        return next(i for i in (*self.interfaces, *self.bonds) if i.name == name)
+
+    @property
+    def ports(self) -> list[Interface]:
+        """Return what carries its traffic: the ends of its links, and bonds in the place of their members."""
+        return [*(interface for interface in self.interfaces if not interface.master), *self.bonds]
 
     @property
     def routed_ports(self) -> list[Interface]:
-        return [interface for interface in self.interfaces if interface.routed]
+        return [port for port in self.ports if port.routed]
 
 
 @dataclass(frozen=True, slots=True)

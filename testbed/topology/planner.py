@@ -6,14 +6,14 @@ from typing import Any
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
-from testbed.topology import management, starts, subnets
+from testbed.topology import bonds, management, starts, subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kept import Kept
-from testbed.topology.kinds import KINDS
+from testbed.topology.kinds import KINDS, bond_keys
 from testbed.topology.kinds.switch_kind import SwitchKeys
 from testbed.topology.lossless_classes import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements, ManagementDefinition
-from testbed.topology.plan import DEFAULT_QUEUE, Interface, Plan, Quality, Svi, by_family
+from testbed.topology.plan import DEFAULT_QUEUE, Interface, Node, Plan, Quality, Svi, by_family
 from testbed.topology.resolve import TOP, ResolvedLink, resolve_links, resolve_nodes
 from testbed.topology.resolved import Port, ResolvedNode
 from testbed.topology.segments import build_segments, set_vlans
@@ -25,6 +25,7 @@ MIN_MTU_OF_IPV6 = 1280
 NAMED_BY = {
     "end": "end",
     "switch": "switch",
+    "like": "switch",
     "port": "port",
     **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
 }
@@ -52,6 +53,7 @@ def make_plan(
     nodes = resolve_nodes(elements, kept, problems)
     beside = management.links(elements, given, nodes, kept, problems)
     links = resolve_links(elements, beside, nodes, kept, problems)
+    bonds.resolve(nodes, links, problems)
     starts.check(nodes, problems)
     check_hardware(nodes, links, problems)
     _check_profiles(nodes, profiles, check_values, problems)
@@ -59,6 +61,7 @@ def make_plan(
 
     for link in links:
         set_vlans(link, problems)
+    bonds.set_vlans(nodes)
     problems.stop()
     segments = build_segments(nodes, links, problems)
     problems.stop()
@@ -75,15 +78,10 @@ def make_plan(
     for link, ends in zip(links, interfaces, strict=True):
         _check_qos(link, ends, check_values, problems)
     by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
+    link_of = {port: link for link in links for port in link.ports}
     plan = Plan(
         name,
-        {
-            node.name: replace(
-                KINDS[node.kind].plan(node, tuple(by_end[node.name, port] for port in node.ports), problems),
-                number=node.number,
-            )
-            for node in nodes.values()
-        },
+        {node.name: _node(node, by_end, link_of, problems) for node in nodes.values()},
         interfaces,
         _faults(elements, nodes, check_fault, problems),
         elements.rdma_mode,
@@ -100,20 +98,52 @@ def make_plan(
     return plan
 
 
+def _node(
+    node: ResolvedNode,
+    by_end: Mapping[tuple[str, str], Interface],
+    link_of: Mapping[Port, ResolvedLink],
+    problems: Problems,
+) -> Node:
+    ends = tuple(by_end[node.name, port] for port in node.ports)
+    own = tuple(_bond(bond, by_end, link_of[bond.members[0]], problems) for bond in node.bonds.values())
+    return replace(KINDS[node.kind].plan(node, ends, problems), number=node.number, bonds=own)
+
+
+def _bond(port: Port, by_end: Mapping[tuple[str, str], Interface], link: ResolvedLink, problems: Problems) -> Interface:
+    definition = port.node.keys.bonds[port.name]
+    first = by_end[port.node.name, port.members[0].name]
+    return Interface(
+        node=port.node.name,
+        name=port.name,
+        mac=port.mac or first.mac,
+        mtu=first.mtu,
+        peer=(port.peer.node.name, port.peer.name),
+        **by_family(port.addresses),
+        rdma=f"{port.node.name}-{port.name}" if has_rdma(link, port) else None,
+        vlan=port.access,
+        trunk=port.trunk,
+        **by_family(port.gateways, "gateway"),
+        routed=first.routed,
+        number=port.number,
+        bond=bond_keys.bond(definition, port, problems),
+    )
+
+
 def _faults(
     elements: Elements, nodes: dict[str, ResolvedNode], check: Check | None, problems: Problems
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Return the faults with their parameters. Names in parameters are checked: a parameter's name gives their kind."""
     known = {"switch": [node.name for node in nodes.values() if KINDS[node.kind].has_vlans]}
     known["host"] = [node.name for node in nodes.values() if KINDS[node.kind].is_host]
-    known["end"] = [str(port) for node in nodes.values() for port in node.ports.values()]
+    known["end"] = [str(port) for node in nodes.values() for port in (*node.ports.values(), *node.bonds.values())]
     found = []
     for index, definition in enumerate(elements.faults):
         path = (*TOP, "faults", index)
         parameters = {key: value for key, value in definition.items() if key != "fault"}
         found.append((definition["fault"], parameters))
         switch = parameters.get("switch")
-        known["port"] = list(nodes[switch].ports) if isinstance(switch, str) and switch in nodes else []
+        at = nodes.get(switch) if isinstance(switch, str) else None
+        known["port"] = [*at.ports, *at.bonds] if at else []
         for key, what in NAMED_BY.items():
             for place, name in _names((*path, key), parameters.get(key)):
                 if name not in known[what]:
@@ -157,7 +187,7 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         mtu=link.definition.mtu,
         peer=(peer.node.name, peer.name),
         **by_family(port.addresses),
-        rdma=(nic or f"{port.node.name}-{port.name}") if has_rdma(link, port) else None,
+        rdma=(nic or f"{port.node.name}-{port.name}") if has_rdma(link, port) and not port.bond else None,
         nic=nic,
         hardware=link.definition.endpoints[end].hardware or "",
         vlan=port.access,
@@ -169,6 +199,7 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         pfc=_of_lossless(link, end, "pfc", problems, lossless=lossless)[-1],
         qos=plan_qos(*_of_lossless(link, end, "qos", problems, lossless=lossless)),
         number=port.number,
+        master=port.bond.name if port.bond else "",
     )
 
 
@@ -235,7 +266,7 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
     for link in links:
         for port in link.ports:
             node = plan.nodes[port.node.name]
-            ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.name),)
+            ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.carrier.name),)
             speaks_6 = link.routed or any(end.address6 for end in ends)
             if link.definition.mtu < MIN_MTU_OF_IPV6 and speaks_6:
                 wrong = f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs"
@@ -243,21 +274,25 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
 
 
 def _check_macs(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
-    """Check MACs: two equal ones in a lab would make rxe talk to itself (its loopback shortcut compares MACs)."""
+    """Check MACs: two equal ones in a lab would make rxe talk to itself (its loopback shortcut compares MACs). A bond
+    has that of a member."""
     first: dict[str, str] = {svi.mac: f"{node.name}:{svi.name}" for node in plan.nodes.values() for svi in node.svis}
     ends = [end for node in plan.nodes.values() for end in node.interfaces]
+    given = [bond for node in plan.nodes.values() for bond in node.bonds if nodes[node.name].bonds[bond.name].mac]
     # Planned addresses first: the one in the file must change.
-    for end in sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None):
+    for end in [*sorted(ends, key=lambda end: nodes[end.node].ports[end.name].mac is not None), *given]:
         name = f"{end.node}:{end.name}"
         if (owner := first.setdefault(end.mac, name)) != name:
-            problems.add((*nodes[end.node].ports[end.name].path, "mac"), f"{end.mac} of {name} is also that of {owner}")
+            place = (nodes[end.node].bonds if end.bond else nodes[end.node].ports)[end.name].path
+            problems.add((*place, "mac"), f"{end.mac} of {name} is also that of {owner}")
 
 
 def _check_rdma_names(plan: Plan, nodes: dict[str, ResolvedNode], problems: Problems) -> None:
     first: dict[str, str] = {}
-    ends = [(end, end.rdma) for node in plan.nodes.values() for end in node.interfaces if end.rdma is not None]
+    ends = [(end, end.rdma) for node in plan.nodes.values() for end in node.ports if end.rdma is not None]
     for end, device in ends:
-        path, name = nodes[end.node].ports[end.name].path, f"{end.node}:{end.name}"
+        of = nodes[end.node]
+        path, name = (of.bonds if end.bond else of.ports)[end.name].path, f"{end.node}:{end.name}"
         if len(device) > MAX_RDMA_NAME:
             problems.add(path, f"{device!r} is too long for an RDMA device: at most {MAX_RDMA_NAME} characters")
         elif (owner := first.setdefault(device, name)) != name:

@@ -18,16 +18,19 @@ class Given:
     owner: str
     domain: object = None
     """The broadcast domain of an SVI."""
+    anycast: bool = False
+    """True for an SVI that may share its address within its domain."""
 
     def clashes(self, other: Given) -> bool:
-        """Return whether two addresses conflict. SVIs of several domains may share one: an anycast gateway."""
-        anycast = None not in (self.domain, other.domain) and self.domain != other.domain
-        return self.address.ip == other.address.ip and not anycast
+        """Return whether two addresses conflict. SVIs of several domains may share one, and those of one domain that
+        are an anycast gateway."""
+        apart = None not in (self.domain, other.domain) and self.domain != other.domain
+        return self.address.ip == other.address.ip and not apart and not (self.anycast and other.anycast)
 
 
 @dataclass(slots=True, eq=False)
 class Port:
-    """One end of a link. The fields after `given` are set once all links are known."""
+    """One end of a link, or a bond. The fields after `given` are set once all links are known."""
 
     node: ResolvedNode
     name: str
@@ -40,15 +43,24 @@ class Port:
     access: int | None = None
     """The untagged VLAN of a switch port in VLANs."""
     trunk: tuple[int, ...] = ()
+    bond: Port | None = None
+    """The bond of which it is a member."""
+    members: list[Port] = field(default_factory=list)
+    """The members of a bond."""
     addresses: dict[Family, IPInterface] = field(default_factory=dict)
     gateways: dict[Family, IPAddress] = field(default_factory=dict)
 
     @property
     def kept(self) -> Interface | None:
         """Return the end as the lab has it that the file is for."""
-        return (
-            next((end for end in self.node.kept.interfaces if end.name == self.name), None) if self.node.kept else None
-        )
+        kept = self.node.kept
+        ends = (*kept.interfaces, *kept.bonds) if kept else ()
+        return next((end for end in ends if end.name == self.name), None)
+
+    @property
+    def carrier(self) -> Port:
+        """Return what carries its traffic: its bond, or itself."""
+        return self.bond or self
 
     def __str__(self) -> str:
         return f"{self.node.name}:{self.name}"
@@ -80,6 +92,7 @@ class ResolvedNode:
     ports: dict[str, Port] = field(default_factory=dict)
     dummies: list[Dummy] = field(default_factory=list)
     """Its interfaces without a peer."""
+    bonds: dict[str, Port] = field(default_factory=dict)
     kept: Node | None = None
     """The node as the lab has it that the file is for."""
 
@@ -87,7 +100,8 @@ class ResolvedNode:
         """Return the number of its next interface: the one that it has in the lab, else the next one."""
         kept = {}
         if self.kept:
-            kept = {end.name: end.number for end in self.kept.interfaces}
+            kept = {end.name: end.number for end in (*self.kept.interfaces, *self.kept.bonds)}
             kept |= {dummy.name: dummy.number for dummy in self.kept.dummies}
-        known = [*kept.values(), *(port.number for port in self.ports.values()), *(one.number for one in self.dummies)]
+        ports = [port.number for port in (*self.ports.values(), *self.bonds.values())]
+        known = [*kept.values(), *ports, *(one.number for one in self.dummies)]
         return kept.get(name) or max(known, default=0) + 1

@@ -5,6 +5,7 @@ an access link or a trunk. A link that closes a loop is an error, unless spannin
 Switches that announce host routes share a subnet without a link: then a segment has several broadcast domains.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from testbed.documents.problems import Problems
@@ -107,17 +108,22 @@ def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> 
 def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> list[Segment]:
     """Return the segments in the order of their first SVI, then of their first link."""
     joined, loops, parts = _Joined(), _Joined(), _Joined()
+    bundles: set[tuple[Port, Port]] = set()
     for link in links:
-        a, b = link.ports
+        a, b = (port.carrier for port in link.ports)
         parts.join((a.node.name, ""), (b.node.name, ""))
         pairs = [(_untagged(a), _untagged(b))]
         pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
+        # A host passes nothing on; several links between the same two bonds are one.
+        loopless = (a, b) in bundles or any(KINDS[end.node.kind].is_host for end in (a, b))
+        if a.members and b.members:
+            bundles |= {(a, b), (b, a)}
         for one, other in pairs:
             if one is None or other is None:
                 continue
             joined.join(one, other)
             # A node with spanning tree breaks each loop that it is in; a bridge without it passes its messages on.
-            if not (a.node.stp or b.node.stp or loops.join(one, other)):
+            if not (loopless or a.node.stp or b.node.stp or loops.join(one, other)):
                 loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
                 cure = (
                     "'stp: true' on a switch or bridge in it runs spanning tree, 'routing: frr' routes between switches"
@@ -137,12 +143,19 @@ def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], pr
         segment = Segment(_describe(svi.vertex, nodes), svi.switch.paths["vlans", svi.vlan], part=part)
         segments.setdefault(joined.root(svi.vertex), segment).svis.append(svi)
     for link in links:
-        for port, peer in zip(link.ports, reversed(link.ports), strict=True):
+        for port, peer in _carriers(link):
             if KINDS[port.node.kind].is_host and (port.node.planned or port.given):
                 part, _ = parts.root((port.node.name, ""))
                 segment = Segment(f"the link {port} – {peer}", link.path, part=part)
                 segments.setdefault(joined.root((port.node.name, port.name)), segment).ports.append(port)
     return list(segments.values())
+
+
+def _carriers(link: ResolvedLink) -> Iterator[tuple[Port, Port]]:
+    """Yield both ends of a link, each with its peer; a bond at its first member's link only."""
+    for port, peer in zip(link.ports, reversed(link.ports), strict=True):
+        if port.bond is None or port.bond.members[0] is port:
+            yield port.carrier, peer.carrier
 
 
 def _untagged(port: Port) -> _Vertex | None:

@@ -67,7 +67,9 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
             problems.add(this.path, message)
         if (first := next((other for other in given[:number] if other.clashes(this)), None)) is not None:
             also = f"is also that of {first.owner}, in {problems.place(first.path)}"
-            problems.add(this.path, f"{this.address.ip} of {this.owner} {also}")
+            both = this.domain is not None and first.domain is not None
+            cure = "; an anycast gateway has 'svi_mac' on each of its switches" if both else ""
+            problems.add(this.path, f"{this.address.ip} of {this.owner} {also}{cure}")
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:

@@ -83,7 +83,8 @@ def addresses(node: Namespace, index: int) -> list[str]:
 
 def interface_row(interface: Interface, devices: Mapping[str, str] | None = None) -> LinkRow:
     normal = asdict(Quality())
-    quality = asdict(interface.sends.quality) if interface.plan and interface.sends.in_place else normal
+    plan = interface.plan
+    quality = asdict(interface.sends.quality) if plan and not plan.bond and interface.sends.in_place else normal
     row = other_row(interface.node, interface.index, rdma_devices(interface.node) if devices is None else devices)
     if row["gone"]:
         row |= {"interface": str(interface), "mac": interface.mac}

@@ -70,6 +70,7 @@ class Host(Node[HostInterface]):
 
     def configure(self) -> None:
         self._set_sysctls(of_interfaces=True)
+        self.make_bonds()
         for interface in self.interfaces.values():
             self.join(interface)
         for dummy in self.plan.dummies if self.plan else ():

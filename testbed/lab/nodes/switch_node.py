@@ -42,6 +42,9 @@ class Switch(Node[Interface]):
         plan = interface.plan
         if plan is None:
             return
+        if plan.master:
+            super().join(interface)
+            return
         if plan.routed:
             super().join(interface)
             with self.entered():
@@ -75,7 +78,7 @@ class Switch(Node[Interface]):
             if svi.addresses and not (vlan in new and new[vlan].addresses):
                 self.kernel.delete_link(self.kernel.index(svi.name))
                 self.use("bridge", "vlan", "del", "dev", BRIDGE, "vid", str(vlan), "self")
-        mtu = min((port.mtu for port in now.interfaces if not port.routed), default=USUAL_MTU)
+        mtu = min((port.mtu for port in now.ports if not port.routed), default=USUAL_MTU)
         for vlan, svi in new.items():
             had = old[vlan].addresses if vlan in old else ()
             if svi.addresses and not had:
@@ -221,7 +224,7 @@ class Switch(Node[Interface]):
         vlan = next((svi.vlan for svi in self.planned.svis if svi.name == device), None)
         if vlan is None:
             return device
-        ports = [port.name for port in self.planned.interfaces if vlan in (port.vlan, *port.trunk)]
+        ports = [port.name for port in self.planned.ports if vlan in (port.vlan, *port.trunk)]
         if len(ports) == 1:
             return ports[0]
         tables = self.tables()

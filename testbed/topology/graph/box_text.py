@@ -50,7 +50,7 @@ def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     lines = [Label(PAD, 0, node.name, node=node.name, style="name")]
     values = [f"{name} {_short(value)}" for name, value in sorted(node.profile_values)]
     quiet = [kind, *_at_most(MAX_VALUES, values, "values")]
-    hosted = {port.vlan for port in node.interfaces if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
+    hosted = {port.vlan for port in node.ports if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
     vlans = [
         " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
         for svi in node.svis
@@ -82,8 +82,9 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
         for end in ends
         if end.node == first.name
     }
-    for end in first.interfaces:
-        style, rail = "" if rails[end.name] else "quiet", rails[end.name]
+    for end in first.ports:
+        rail = rails[end.bond.members[0] if end.bond else end.name]
+        style = "" if rail else "quiet"
         addresses = [str(given.network if several else given) for given in end.addresses]
         lines.append(Label(PAD, len(lines) * LINE, " ".join((end.name, *addresses[:1])), SMALL, style=style, rail=rail))
         beside = PAD + text_width(f"{end.name} ", SMALL)

@@ -92,7 +92,8 @@ class Picture:
         for node in nodes:
             key: object = node.name
             if KINDS[node.kind].is_host and not alone and all(self._tiers[end.peer[0]] for end in node.interfaces):
-                key = tuple((i.name, i.peer[0], *(given.network for given in i.addresses)) for i in node.interfaces)
+                ends = (*node.interfaces, *node.bonds)
+                key = tuple((i.name, i.peer[0], *(given.network for given in i.addresses)) for i in ends)
             groups.setdefault(key, []).append(node)
         return [Box(tuple(group), self._tiers[group[0].name], number) for number, group in enumerate(groups.values())]
 
@@ -108,9 +109,9 @@ class Picture:
 
     def _rail(self, ends: LinkEnds) -> int | None:
         for end in ends:
-            if end.rdma is not None:
-                own = [other.name for other in self.plan.nodes[end.node].interfaces if other.rdma is not None]
-                return own.index(end.name) + 1
+            own = [port.name for port in self.plan.nodes[end.node].ports if port.rdma is not None]
+            if (name := end.master or end.name) in own:
+                return own.index(name) + 1
         return None
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from testbed.documents.problems import Problems
 from testbed.documents.text import describe, listing, quoted
 from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
+from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
 from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
 from testbed.topology.resolved import Port, ResolvedNode
@@ -83,7 +84,7 @@ Rdma = Annotated[
 ]
 
 
-class HostKeys(RoutedKeys):
+class HostKeys(BondKeys, RoutedKeys):
     nic: NicModel | None = None
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
     rdma: Rdma | None = None
@@ -155,8 +156,10 @@ class Host(Kind):
     def _routes(self, node: ResolvedNode, interfaces: tuple[Interface, ...], problems: Problems) -> tuple[Route, ...]:
         if node.keys.routes is not None:
             own = [address for interface in interfaces for address in interface.addresses]
+            own += [address for bond in node.bonds.values() for address in bond.addresses.values()]
             return static_routes(node, own, problems)
-        first = {family: ip for port in reversed(node.ports.values()) for family, ip in port.gateways.items()}
+        ports = [*node.ports.values(), *node.bonds.values()]
+        first = {family: ip for port in reversed(ports) for family, ip in port.gateways.items()}
         return tuple(
             Route(to, (first[family],)) for family, to in ((4, DEFAULT_ROUTE), (6, DEFAULT_ROUTE6)) if family in first
         )

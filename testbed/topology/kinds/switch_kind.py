@@ -7,10 +7,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from testbed.documents.problems import Problems
 from testbed.topology.addressing import bgp, svi_mac
 from testbed.topology.definition import BridgeKeys, RoutedKeys
+from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
-from testbed.topology.values import ADDRESS_SCHEMA, Address, Vlan, VlanKey
+from testbed.topology.values import ADDRESS_SCHEMA, Address, Mac, Vlan, VlanKey
 
 DEFAULT_VLAN = 1
 """The default VLAN of a switch and of a port, as on a factory-default switch."""
@@ -34,7 +35,7 @@ SviAddresses = Annotated[
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
-class SwitchKeys(RoutedKeys, BridgeKeys):
+class SwitchKeys(BondKeys, RoutedKeys, BridgeKeys):
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
@@ -47,6 +48,16 @@ class SwitchKeys(RoutedKeys, BridgeKeys):
     Switch: its VLANs (1..4094), each with the address of the switch's SVI there, `[IPv4, IPv6]` for one of each, or
     null for layer 2 only.
     Default: VLAN 1 without an address. Merged VLAN by VLAN when several levels of the file have the key.
+    """
+    svi_mac: Mac | None = None
+    """
+    Switch: the MAC of its SVIs, planned when absent. Switches that each give one may have the same SVI addresses in one
+    VLAN: with one MAC for all they are an anycast gateway.
+    """
+    ecmp_seed: int | None = Field(None, ge=1, le=0xFFFFFFFF)
+    """
+    Switch: the key of the hash by which flows share next hops of equal cost. Default: one of its own, made of its name.
+    With one key on several tiers, a switch gets only flows for which its own hash has one result (polarisation).
     """
     proxy_arp: list[Vlan] | None = None
     """
@@ -77,7 +88,7 @@ class Switch(Kind):
             for index, address in enumerate(addresses):
                 path = node.paths["vlans", vlan]
                 place = (*path, index) if len(addresses) > 1 else path
-                given = Given(address, place, f"the SVI of VLAN {vlan} on {node.name}")
+                given = Given(address, place, f"the SVI of VLAN {vlan} on {node.name}", anycast=bool(keys.svi_mac))
                 if (first := found.setdefault(address.version, given)) is not given:
                     problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
 
@@ -94,7 +105,7 @@ class Switch(Kind):
             Svi(
                 vlan,
                 f"vlan{vlan}",
-                svi_mac(node.number),
+                keys.svi_mac or svi_mac(node.number),
                 **by_family({family: given.address for family, given in addresses.items()}),
                 proxy_arp=vlan in proxy_arp,
             )
@@ -121,4 +132,5 @@ class Switch(Kind):
             bgp=speaker,
             host_routes=node.host_routes,
             stp=node.stp,
+            ecmp_seed=keys.ecmp_seed or 0,
         )

@@ -17,9 +17,9 @@ def test_of_a_thousand_problems_five_are_shown() -> None:
 def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> None:
     assert refused(with_node("{kind: host, nick: rxe}")) == [
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
-        "allowed: binds, cmd, congestion_control, congestion_values, entrypoint, env, exec, group, healthcheck, "
-        "host_routes, image, kind, labels, mgmt-ipv4, mgmt-ipv6, network-mode, nic, profile, profile_values, "
-        "proxy_arp, … (28 in all); "
+        "allowed: binds, bonds, cmd, congestion_control, congestion_values, ecmp_seed, entrypoint, env, exec, group, "
+        "healthcheck, host_routes, image, kind, labels, mgmt-ipv4, mgmt-ipv6, network-mode, nic, profile, "
+        "… (31 in all); "
         "did you mean 'nic'?"
     ]
 
@@ -106,7 +106,7 @@ def test_groups_and_kinds_of_containerlab() -> None:
         "name: lab\ntopology:\n  groups: {rack: {port: []}}\n  kinds: {linux: {}, swich: }\n  nodes: {a: }\n"
     )
     assert lines[0].startswith(
-        "t.yml:3:19: unknown key 'port' in group 'rack'; allowed: binds, cmd, congestion_control, congestion_values, "
+        "t.yml:3:19: unknown key 'port' in group 'rack'; allowed: binds, bonds, cmd, congestion_control, "
     )
     assert lines[1].startswith(
         "t.yml:4:22: kind 'swich' is not supported; supported: host, switch, bridge, linux, ovs-br"
@@ -123,7 +123,7 @@ def test_keys_of_a_kind_are_checked_where_the_kind_is_described() -> None:
         "name: lab\ntopology:\n  kinds: {switch: {nic: rxe}, host: {kind: host}}\n  nodes: {a: {kind: host}}\n"
     )
     assert lines[0].startswith(
-        "t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: stp, routes, sysctls, profile"
+        "t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: stp, routes, sysctls, bonds, profile"
     )
     assert lines[1] == "t.yml:3:38: 'kind' belongs to a node, a group or the defaults, not to a kind"
 

@@ -12,7 +12,7 @@ from testbed.topology.values import check_rdma
     [
         (
             "{kind: host, ^image: alpine}",
-            "'image' is a key of a linux, not of a host; allowed: routes, sysctls, nic, rdma, congestion_control, ",
+            "'image' is a key of a linux, not of a host; allowed: routes, sysctls, bonds, nic, rdma, ",
         ),
         (
             "{kind: linux, network-mode: ^'container:x'}",
@@ -81,7 +81,7 @@ from testbed.topology.values import check_rdma
         ),
         (
             "{kind: host, ^vlans: {1: }}",
-            "'vlans' is a key of a switch, not of a host; allowed: routes, sysctls, nic, rdma",
+            "'vlans' is a key of a switch, not of a host; allowed: routes, sysctls, bonds, nic, rdma",
         ),
         ("{kind: bridge, ^nic: rxe}", "'nic' is a key of a host, not of a bridge; allowed: stp, labels, group"),
         ("{kind: switch, profile: ^7}", "'profile' must be a string, not the number 7; quote it"),

@@ -68,7 +68,8 @@ def test_a_gateway_address_twice_in_one_broadcast_domain() -> None:
     link = "    - {endpoints: [s1:t, s2:t], trunk: [10]}\n"
     assert_refused_at_caret(
         RACKS.replace("vlans: {10: 10.0.0.1/24, 20", "vlans: {10: ^10.0.0.1/24, 20") + link,
-        "10.0.0.1 of the SVI of VLAN 10 on s2 is also that of the SVI of VLAN 10 on s1, in line 5",
+        "10.0.0.1 of the SVI of VLAN 10 on s2 is also that of the SVI of VLAN 10 on s1, in line 5; "
+        "an anycast gateway has 'svi_mac' on each of its switches",
     )
 
 

@@ -53,6 +53,8 @@ def test_values_are_merged_over_the_levels_of_the_file() -> None:
         (["proxy_arp: [20]"], "t.yml:9:19: 'leaf' has no SVI with an address in VLAN 20"),
         (["proxy_arp: [10, 30]"], "t.yml:9:23: 'leaf' has no SVI with an address in VLAN 30"),
         (["proxy_arp: 10"], "t.yml:9:18: 'proxy_arp' must be a list"),
+        (["ecmp_seed: 0"], "t.yml:9:18: 'ecmp_seed': Input should be greater than or equal to 1"),
+        (["svi_mac: 01:00:5e:00:00:01"], "t.yml:9:16: "),
     ],
 )
 def test_what_is_wrong_has_its_place(keys: list[str], said: str) -> None:
@@ -89,3 +91,38 @@ def test_another_rdma_mode_is_refused() -> None:
         Topology.parse(
             "name: lab\ntopology:\n  rdma_mode: private\n  nodes: {a: {kind: host}}\n", source="t.yml"
         ).plan()
+
+
+def test_the_hash_key_of_a_switch_is_its_own_or_given() -> None:
+    assert planned().nodes["leaf"].ecmp_seed == 0
+    assert planned("ecmp_seed: 7").nodes["leaf"].ecmp_seed == 7
+
+
+ANYCAST = """\
+name: lab
+topology:
+  kinds: {{switch: {{vlans: {{10: 10.0.10.1/24}}}}}}
+  nodes:
+    s1: {{kind: switch, svi_mac: {one}}}
+    s2: {{kind: switch, svi_mac: {other}}}
+    a: {{kind: host}}
+    b: {{kind: host}}
+  links:
+    - {{endpoints: ["s1:e1", "a:eth1"], vlan: 10}}
+    - {{endpoints: ["s2:e1", "b:eth1"], vlan: 10}}
+    - {{endpoints: ["s1:e9", "s2:e9"], vlan: 10}}
+"""
+GATEWAY_MAC = "00:00:5e:00:01:fe"
+
+
+@pytest.mark.parametrize("other", [GATEWAY_MAC, "00:00:5e:00:01:aa"])
+def test_switches_with_an_svi_mac_of_their_own_may_have_one_gateway(other: str) -> None:
+    plan = Topology.parse(ANYCAST.format(one=GATEWAY_MAC, other=other)).plan()
+    assert [plan.nodes[name].svis[0].mac for name in ("s1", "s2")] == [GATEWAY_MAC, other]
+    assert {str(plan.nodes[name].interfaces[0].gateway) for name in "ab"} == {"10.0.10.1"}
+    assert {str(plan.nodes[name].interfaces[0].address) for name in "ab"} == {"10.0.10.2/24", "10.0.10.3/24"}
+
+
+def test_without_it_the_second_gateway_is_refused_with_the_way_on() -> None:
+    with pytest.raises(InputError, match="an anycast gateway has 'svi_mac' on each of its switches"):
+        Topology.parse(ANYCAST.format(one=GATEWAY_MAC, other="null")).plan()

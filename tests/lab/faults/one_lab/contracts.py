@@ -51,13 +51,16 @@ from testbed.faults import (
     DuplicateIp,
     DuplicateMac,
     EcmpCollision,
+    EcmpSeedShared,
     EcnOff,
     ExactPacket,
     Fault,
     FdbFlush,
     FdbWrongPort,
+    HashWrong,
     HeadroomTooSmall,
     Incast,
+    LacpLost,
     LinkCorrupt,
     LinkDelay,
     LinkDown,
@@ -69,6 +72,7 @@ from testbed.faults import (
     LinkReorder,
     MacAgeing,
     MacCapacity,
+    MemberMoved,
     MissingRoute,
     NeighbourTableFull,
     NicDown,
@@ -101,16 +105,20 @@ topology:
         20: [10.0.20.1/24, "2001:db8:20::1/64"]
         1001: 10.255.0.0/31
         1002: 10.255.0.2/31
-      routes: [{to: 10.0.30.0/24, via: [10.255.0.1, 10.255.0.3]}]
+      routes:
+        - {to: 10.0.30.0/24, via: [10.255.0.1, 10.255.0.3]}
+        - {to: 10.0.99.0/24, via: [10.255.0.1, 10.255.0.3]}
     far:
       kind: switch
-      vlans: {30: 10.0.30.1/24, 1001: 10.255.0.1/31, 1002: 10.255.0.3/31}
+      vlans: {30: 10.0.30.1/24, 31: , 1001: 10.255.0.1/31, 1002: 10.255.0.3/31}
+      bonds: {po1: {members: [e4, e5], lacp_rate: fast}, po2: {members: [e6], mode: balance-xor}}
       routes: [{to: default, via: [10.255.0.0, 10.255.0.2]}]
     a: {kind: host}
     b: {kind: host}
     c: {kind: host}
     twin: {kind: host, rdma: false, exec: ["sysctl -w net.ipv4.conf.all.arp_ignore=1"]}
     d: {kind: host}
+    m: {kind: host, bonds: {bond0: {members: [eth1, eth2], lacp_rate: fast}}}
     bridge: {kind: switch, profile_values: {ecn_min: 5000, ecn_max: 30000}}
     p: {kind: host, nic: hardware}
     q: {kind: host, nic: hardware}
@@ -123,6 +131,9 @@ topology:
     - {endpoints: ["leaf:e4", "far:e1"], vlan: 1001, rate: 20mbit, lossless: false}
     - {endpoints: ["leaf:e5", "far:e2"], vlan: 1002, lossless: false}
     - {endpoints: ["far:e3", "d:eth1"], vlan: 30, lossless: false}
+    - {endpoints: ["far:e4", "m:eth1"], vlan: 30, lossless: false}
+    - {endpoints: ["far:e5", "m:eth2"], vlan: 30, lossless: false}
+    - {endpoints: ["far:e6", "m:eth3"], vlan: 31, lossless: false, rdma: false}
     - {endpoints: ["bridge:e1", "d:eth2"], lossless: false}
     - {endpoints: ["bridge:e2", "p:eth1"], rate: 20mbit}
     - {endpoints: ["bridge:e3", "q:eth1"], rate: 20mbit}
@@ -217,6 +228,29 @@ def delivered_requests(lab: Lab, port: str) -> int:
     return sum(1 for data in delivered(lab, [], nic(lab, name), 0.1) if data[:2] == b"\x33\x33")
 
 
+def carrying(lab: Lab) -> list[str]:
+    """The members of m's bond that carry traffic, once LACP had the time to see that a partner is silent."""
+    lab.scheduler.sleep(6)
+    bond = lab["m"]["bond0"]
+    return [link.name for link in lab["m"].now().links.values() if link.master == bond.index and link.active]
+
+
+def spreads(lab: Lab) -> int:
+    """The number of members by which a switch sends 16 flows between two hosts."""
+    bond, d = nic(lab, "m:bond0"), nic(lab, "d")
+    before = [lab["far"][name].counters()["tx_packets"] for name in ("e4", "e5")]
+    d.node.run("bash", "-c", f"for p in {{1..16}}; do echo x >/dev/udp/{bond.address().ip}/$((50000 + p)); done")
+    after = [lab["far"][name].counters()["tx_packets"] for name in ("e4", "e5")]
+    return sum(now - then >= 3 for now, then in zip(after, before, strict=True))
+
+
+def chosen_alike(lab: Lab) -> int:
+    """Of 32 flows those for which two switches choose the same one of two next hops."""
+    flows = [(address(lab, "a"), "10.0.99.1", port) for port in range(50000, 50032)]
+    near, far = (lab.switch(name).egress_ports(flows) for name in ("leaf", "far"))
+    return sum({"e4": "e1", "e5": "e2"}[one] == other for one, other in zip(near, far, strict=True))
+
+
 RDMA_ENDS = ("b:eth1", "twin:eth1")
 CONTRACTS = [
     # Links
@@ -235,6 +269,30 @@ CONTRACTS = [
         [False, True, False],
         frames("c", "twin"),
         1,
+    ),
+    Contract(
+        LacpLost(end="far:e4"),
+        "a member is out of its bond, with its carrier up",
+        carrying,
+        ["eth2"],
+        pings("d", "m:bond0"),
+        6,
+    ),
+    Contract(
+        MemberMoved(end="far:e4", to="po2"),
+        "a member is out of its bond, with its carrier up",
+        carrying,
+        ["eth2"],
+        pings("a", "d"),
+        6,
+    ),
+    Contract(HashWrong(end="far:po1", hash="layer2"), "all flows take one member", spreads, 1, pings("d", "m:bond0")),
+    Contract(
+        EcmpSeedShared(switch="far", like="leaf"),
+        "flows that one switch sent by one path take one path at the next one, too",
+        chosen_alike,
+        32,
+        pings("a", "d"),
     ),
     Contract(
         LinkLoss(end="leaf:e2", loss=100), "packets are lost in one direction", frames("c", "b"), [], frames("b", "c")
