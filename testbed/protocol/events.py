@@ -518,7 +518,13 @@ EVICTED = Kind(
 )
 LIMITED = Kind("arp.limited", Limited, "ARP to the CPU is over its rate: {packets} dropped")
 CLEARED = Kind(
-    "arp.cleared", Change, "ARP {ip} is cleared", {"no-carrier": "ARP {ip} is cleared: its VLAN has no carrier"}
+    "arp.cleared",
+    Change,
+    "ARP {ip} is cleared",
+    {
+        "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
+        "fdb-flushed": "ARP {ip} is cleared: the FDB has lost {mac}",
+    },
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
 RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")

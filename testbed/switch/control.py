@@ -76,6 +76,8 @@ class ControlPlane:
         """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         self.fdb.change(now, vlan, mac, port, lost)
         self._neighbours.follow_fdb(vlan, mac)
+        if port is None and lost == "flushed":
+            self._neighbours.flushed(vlan, mac)
         return self._core.done()
 
     def on_carrier_lost(self, now: int, vlan: int) -> list[Effect]:

@@ -73,6 +73,17 @@ class Neighbours:
                 if (key[0], entry.mac) == (vlan, mac):
                     self._block_lossless(key, entry)
 
+    def flushed(self, vlan: int, mac: str) -> None:
+        """Handle that the FDB has lost a MAC, and not by its age: the profile says what becomes of its entries."""
+        action = self._core.profile.fdb_flush
+        keys = [key for key, entry in self.table.entries.items() if (key[0], entry.mac) == (vlan, mac)]
+        for key in keys if action != "keep" else ():
+            if action == "purge":
+                self._forget(key)
+                self._core.emit_of(key, events.CLEARED(mac=mac, reason="fdb-flushed"))
+            else:
+                self.request(key, mac, self.table.entries[key])
+
     def _forget(self, key: Key) -> Entry | None:
         entry = self.table.remove(key)
         if entry is not None and entry.blocked:

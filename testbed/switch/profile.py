@@ -99,6 +99,10 @@ class Profile(BaseModel):
     """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
     ndisc_evict_nocarrier)."""
 
+    fdb_flush: Literal["keep", "resolve", "purge"] = "keep"
+    """Action for entries whose MAC the FDB loses by a flush and not by its age, as when a port goes down. resolve: they
+    stay, and are asked for. purge: they go."""
+
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""
     arp_cap_per_svi: Entries | None = None

@@ -1,6 +1,7 @@
 """A switch in simulated time: what goes in is an ARP packet or a miss, what comes out is read from the effects."""
 
 from ipaddress import IPv4Address, IPv4Interface
+from typing import Literal
 
 from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
@@ -56,8 +57,8 @@ class Switch:
     def miss(self, ip: IPAddress, vlan: int = 10) -> None:
         self._apply(self.plane.on_miss(self._ns(), vlan, ip))
 
-    def fdb(self, mac: str, port: str | None, vlan: int = 10) -> None:
-        self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port))
+    def fdb(self, mac: str, port: str | None, vlan: int = 10, lost: Literal["aged", "flushed"] = "aged") -> None:
+        self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port, lost))
 
     def clear(self, ip: IPv4Address | None = None) -> None:
         self._apply(self.plane.clear(4, ip=ip))

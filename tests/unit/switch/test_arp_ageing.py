@@ -389,3 +389,37 @@ def test_only_the_time_for_which_the_cpu_was_out_postpones_an_end() -> None:
     leaf.resume(1010)
 
     assert leaf.mac(X) is None
+
+
+@pytest.mark.parametrize(
+    ("action", "stay", "asked"), [("keep", True, []), ("resolve", True, [A]), ("purge", False, [])]
+)
+def test_the_profile_says_what_becomes_of_the_entries_of_a_mac_that_was_flushed(
+    action: str, stay: bool, asked: list[str]
+) -> None:
+    leaf = switch("arista-eos", fdb_flush=action)
+    leaf.fdb(A, "e1")
+    leaf.fdb(B, "e2")
+    leaf.request(X, A)
+    leaf.request(Y, B)
+
+    leaf.fdb(A, None, lost="flushed")
+
+    assert (leaf.mac(X) == A, leaf.mac(Y)) == (stay, B)
+    assert leaf.requests_for(X) == asked
+    assert leaf.requests_for(Y) == []
+    if not stay:
+        assert leaf.last("arp.cleared") == {
+            "switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "reason": "fdb-flushed"
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["keep", "resolve", "purge"])
+def test_a_mac_that_ages_out_leaves_the_entry_alone(action: str) -> None:
+    leaf = switch("arista-eos", fdb_flush=action)
+    leaf.fdb(A, "e1")
+    leaf.request(X, A)
+
+    leaf.fdb(A, None)
+
+    assert (leaf.mac(X), leaf.requests_for(X)) == (A, [])
