@@ -31,4 +31,6 @@ def _options(bond: Bond) -> dict[str, int]:
         found["xmit_hash_policy"] = HASHES[bond.hash]
     if bond.mode == LACP:
         found["lacp_rate"] = int(bond.lacp_rate == "fast")
+        if bond.broadcast_neighbor:
+            found["broadcast_neighbor"] = 1
     return found

@@ -97,6 +97,8 @@ class Bond:
     """active-backup: the member that carries the traffic whenever it is up."""
     system: str = ""
     """802.3ad: the system's MAC in LACPDUs; empty for the bond's own."""
+    broadcast_neighbor: bool = False
+    """802.3ad: whether ARP and neighbour discovery are sent by all members."""
 
 
 class _Addressed:

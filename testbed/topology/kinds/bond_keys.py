@@ -12,6 +12,7 @@ from testbed.topology.values import Address4, Address6, InterfaceName, Mac
 
 Mode = Literal["802.3ad", "active-backup", "balance-xor"]
 OF_MODE = {
+    "broadcast_neighbor": ("802.3ad",),
     "lacp_rate": ("802.3ad",),
     "system": ("802.3ad",),
     "hash": ("802.3ad", "balance-xor"),
@@ -39,6 +40,9 @@ class BondDefinition(Definition):
     system: Mac | None = None
     """802.3ad: the system's MAC in LACPDUs. Two switches with the same one are one partner to a host. Default: the MAC
     of the first member."""
+    broadcast_neighbor: bool | None = None
+    """802.3ad: true sends ARP and neighbour discovery by all members, for switches that do not tell each other what
+    they hear. Default false."""
     mac: Mac | None = None
     """Default: that of its first member."""
     ipv4: Address4 | None = None
@@ -63,6 +67,7 @@ def bond(definition: BondDefinition, port: Port, problems: Problems) -> Bond:
         min_links=definition.min_links or 0,
         primary=definition.primary or "",
         system=definition.system or "",
+        broadcast_neighbor=bool(definition.broadcast_neighbor),
     )
 
 

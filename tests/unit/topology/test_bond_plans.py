@@ -61,8 +61,10 @@ def test_all_keys_of_a_bond() -> None:
     assert (bond.mac, bond.address) == ("02:00:00:00:99:01", IPv4Interface("10.0.10.77/24"))
     assert bond.bond == Bond("active-backup", ("eth1", "eth2"), primary="eth2")
     keys = "members: [eth1, eth2], hash: layer2, lacp_rate: fast, min_links: 2, system: 44:38:39:be:ef:aa"
-    bond = plan(text(keys)).nodes["h"].interface("bond0")
-    assert bond.bond == Bond("802.3ad", ("eth1", "eth2"), "layer2", "fast", 2, system="44:38:39:be:ef:aa")
+    bond = plan(text(f"{keys}, broadcast_neighbor: true")).nodes["h"].interface("bond0").bond
+    assert bond == Bond(
+        "802.3ad", ("eth1", "eth2"), "layer2", "fast", 2, "", "44:38:39:be:ef:aa", broadcast_neighbor=True
+    )
 
 
 def test_port_channels_between_switches_are_no_loop_and_may_be_routed() -> None:
