@@ -20,7 +20,8 @@ class LacpLost(Fault):
     """LACPDUs are lost, in one direction, and everything else passes.
 
     The carrier stays up. The receiver misses its partner after three periods, 90 s at the slow rate and 3 s at the
-    fast one, and takes the member out of its bond; the sender learns that from the answers.
+    fast one, and takes the member out of its bond. The sender learns that 3 s later: until then what it sends there is
+    lost.
     """
 
     name: ClassVar[str] = "lacp-lost"

@@ -229,8 +229,9 @@ def delivered_requests(lab: Lab, port: str) -> int:
 
 
 def carrying(lab: Lab) -> list[str]:
-    """The members of m's bond that carry traffic, once LACP had the time to see that a partner is silent."""
-    lab.scheduler.sleep(6)
+    """The members of m's bond that carry traffic, once LACP had the time to see that a partner is silent: three seconds
+    until its state is expired, three more until it is defaulted, which the partner is told."""
+    lab.scheduler.sleep(10)
     bond = lab["m"]["bond0"]
     return [link.name for link in lab["m"].now().links.values() if link.master == bond.index and link.active]
 
