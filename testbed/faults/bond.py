@@ -72,8 +72,8 @@ class MemberMoved(Fault):
         other = lab[own.node.name].interfaces.get(self.to)
         if other is None or bond_of(other) is None:
             raise InputError(f"fault {self}: {own.node} has no bond {self.to!r}")
-        kernel = interface.node.kernel
-        undo.callback(kernel.join_bond, interface.index, own.index)
+        kernel, before = interface.node.kernel, interface.node.now().links[interface.index].master
+        undo.callback(kernel.join_bond, interface.index, before)
         kernel.join_bond(interface.index, other.index)
 
     def verify(self, lab: Lab) -> Verified | None:
@@ -102,8 +102,9 @@ class HashWrong(Fault):
         if bond is None or bond.mode not in (LACP, "balance-xor"):
             raise InputError(f"fault {self}: {self.end} is not a bond that chooses a member for each flow")
         kernel = interface.node.kernel
+        before = kernel.bond_number(interface.index, "xmit_hash_policy")
+        undo.callback(kernel.set_bond, interface.index, xmit_hash_policy=before)
         kernel.set_bond(interface.index, xmit_hash_policy=HASHES[self.hash])
-        undo.callback(kernel.set_bond, interface.index, xmit_hash_policy=HASHES[bond.hash])
 
     def verify(self, lab: Lab) -> Verified | None:
         interface = lab.interface(self.end)

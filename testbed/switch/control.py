@@ -76,7 +76,7 @@ class ControlPlane:
         """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         self.fdb.change(now, vlan, mac, port, lost)
         self._neighbours.follow_fdb(vlan, mac)
-        if port is None and lost == "flushed":
+        if port is None and lost == "flushed" and not self.out:
             self._neighbours.flushed(vlan, mac)
         return self._core.done()
 

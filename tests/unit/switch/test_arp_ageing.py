@@ -423,3 +423,15 @@ def test_a_mac_that_ages_out_leaves_the_entry_alone(action: str) -> None:
     leaf.fdb(A, None)
 
     assert (leaf.mac(X), leaf.requests_for(X)) == (A, [])
+
+
+@pytest.mark.parametrize("action", ["resolve", "purge"])
+def test_a_cpu_that_is_out_does_nothing_about_a_mac_that_is_flushed(action: str) -> None:
+    leaf = switch("arista-eos", fdb_flush=action)
+    leaf.fdb(A, "e1")
+    leaf.request(X, A)
+    leaf.plane.pause(0)
+
+    leaf.fdb(A, None, lost="flushed")
+
+    assert (leaf.mac(X), leaf.requests_for(X)) == (A, [])
