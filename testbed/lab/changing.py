@@ -128,9 +128,12 @@ def _connect(lab: Lab, links: Iterable[Link], new: list[Node[Any]]) -> None:
     for node, end in late:
         node.join(node.interfaces[end.name])
     nodes = {lab.nodes[end.node]: None for link in links for end in link}
+    for node in nodes:
+        node.pair_bonds()
     within = time_of_links(links, nodes)
     if not lab.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
         raise DeadlineError(f"the new links of {lab.plan.name} did not come up within {within:g} s")
+    lab.await_bonds(nodes)
     for node in new:
         node.complete()
     for node, end in late:

@@ -192,7 +192,7 @@ class Lab:
         within = time_of_links(links, nodes)
         if not self.scheduler.wait_quietly(lambda: all(node.links_work() for node in nodes), within):
             raise DeadlineError(f"the links of {self.plan.name} did not come up within {within:g} s")
-        self._await_bonds()
+        self.await_bonds(self.nodes.values())
         self.control_planes.links_work()
         for node in nodes:
             node.complete()
@@ -202,9 +202,9 @@ class Lab:
         self.scheduler.sources.append(self.view)
         beginning.begin(nodes, self.scheduler)
 
-    def _await_bonds(self) -> None:
+    def await_bonds(self, nodes: Iterable[Node[Any]]) -> None:
         """Wait for LACP. A bond whose far end does not speak it works with one member: that is a warning."""
-        waiting = [node for node in self.nodes.values() if not node.bonds_aggregate()]
+        waiting = [node for node in nodes if not node.bonds_aggregate()]
         if waiting and not self.scheduler.wait_quietly(lambda: all(node.bonds_aggregate() for node in waiting), LACP_S):
             names = [str(end) for node in waiting for end in node.members_out()]
             text = f"LACP: after {LACP_S:g} s no traffic by {', '.join(names)}"

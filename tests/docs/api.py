@@ -40,7 +40,7 @@ INTERNAL = {
     "HostInterface": {"configure_address"},
     "Interface": {"disconnect", "emit"},
     "Direction": {"remove", "take"},
-    "Lab": {"close", "context", "control_planes", "view"},
+    "Lab": {"await_bonds", "close", "context", "control_planes", "view"},
     "Routing": {"catch_up", "change", "close", "fileno", "forget", "drain", "on_route", "start"},
     "Scheduler": {"close", "run", "watch"},
     "Scenario": {"changes", "info", "settle", "variant", "words"},
