@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +60,9 @@ IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTA
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
 _IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
+_IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS, _IFLA_VRF_TABLE = 8, 32, 1
+_IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_TOS, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 6, 7, 15
+_VXLAN_PORT, _INHERIT = 4789, 1
 _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
@@ -157,6 +161,25 @@ class Links(Netlink):
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
 
+    def add_vrf(self, name: str, table: int) -> int:
+        """Create a VRF with a routing table, set up, and return its index."""
+        up = header(0, flags=_IFF_UP, change=_IFF_UP)
+        self._add("vrf", up + _fields(name), netlink.u32(_IFLA_VRF_TABLE, table))
+        return self.index(name)
+
+    def add_vxlan(self, name: str, vni: int, local: IPv4Address, mac: str) -> int:
+        """Create the end of a VXLAN network (RFC 7348) at a local address and return its index. It learns no MACs from
+        packets, and gives the outer header the inner one's DSCP."""
+        data = [
+            netlink.u32(_IFLA_VXLAN_ID, vni),
+            netlink.attribute(_IFLA_VXLAN_LOCAL, local.packed),
+            netlink.u8(_IFLA_VXLAN_TOS, _INHERIT),
+            netlink.u8(_IFLA_VXLAN_LEARNING, 0),
+            netlink.attribute(_IFLA_VXLAN_PORT, struct.pack(">H", _VXLAN_PORT)),
+        ]
+        self._add("vxlan", header(0) + _fields(name, mac), *data)
+        return self.index(name)
+
     def add_bond(self, name: str, mode: int, options: Mapping[str, int], system: str = "") -> int:
         """Create a bond without interfaces and return its index; `options` are some of BOND_OPTIONS, `system` is the
         MAC in its LACPDUs."""
@@ -230,7 +253,7 @@ class Links(Netlink):
         self.request(RTM_DELQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0))
 
     def enslave(self, index: int, bridge: int) -> None:
-        """Make an interface a port of a bridge and set it up."""
+        """Make an interface a port of a bridge, or put it into a VRF, and set it up."""
         body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
         self.request(RTM_NEWLINK, body)
 
@@ -251,6 +274,12 @@ class Links(Netlink):
         learned = netlink.u32(_IFLA_BR_FDB_MAX_LEARNED, bound or 0)
         data = netlink.string(IFLA_INFO_KIND, "bridge") + netlink.nested(IFLA_INFO_DATA, ageing, learned)
         self.request(RTM_NEWLINK, header(bridge) + netlink.nested(IFLA_LINKINFO, data))
+
+    def set_tunnel(self, index: int) -> None:
+        """Have a bridge learn no MACs from a port, and not flood requests for known neighbours there but answer them
+        (neigh_suppress)."""
+        flags = netlink.u8(_IFLA_BRPORT_LEARNING, 0) + netlink.u8(_IFLA_BRPORT_NEIGH_SUPPRESS, 1)
+        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_PROTINFO, flags))
 
     def set_flooding(self, index: int, flood: bool) -> None:
         """Set whether a bridge floods frames to unknown MACs out of a port."""

@@ -24,7 +24,7 @@ RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_SETNEIGHTBL = 67
 RTM_NEWNSID, RTM_GETNSID = 88, 90
-RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
+RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
 """Multicast groups, RTNLGRP_…."""
 FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -33,7 +33,7 @@ NUD_STATES = {
     **{0x00: "NONE", 0x01: "INCOMPLETE", 0x02: "REACHABLE", 0x04: "STALE", 0x08: "DELAY", 0x10: "PROBE"},
     **{0x20: "FAILED", NUD_NOARP: "NOARP", NUD_PERMANENT: "PERMANENT"},
 }
-STATIC, BGP = 4, 186
+STATIC, ZEBRA, BGP = 4, 11, 186
 """Route protocols (rt_protos)."""
 BY_HAND = 3, STATIC
 """RTPROT_BOOT is what ``ip route`` sets without another one."""
@@ -52,6 +52,8 @@ _IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
 _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
+_NDA_PROTOCOL, _NDA_NH_ID, _NTF_STICKY = 12, 13, 0x40
+_NHA_ID, _NHA_GROUP, _NHA_GATEWAY = 1, 2, 6
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
 _NDTPA_APP_PROBES, _NDTPA_MCAST_PROBES = 9, 11
 FRA_PRIORITY, _FRA_DSCP, FR_ACT_TO_TBL = 6, 25, 1
@@ -61,6 +63,8 @@ _NDMSG = struct.Struct("=B3xiHBB")  # family, interface, state, flags, type
 RTMSG = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, protocol, scope, type; flags
 RULE = struct.Struct("=8BI")  # family, dst_len, src_len, tos, table, -, -, action; flags
 _NEXT_HOP = struct.Struct("=HBBi")  # length, flags, hops, interface
+_NHMSG = struct.Struct("=BBBxI")  # family, scope, protocol, flags
+_NEXT_HOP_GROUP = struct.Struct("=IBBH")  # number, weight, -, -
 _UPSERT = netlink.CREATE | netlink.REPLACE
 
 
@@ -72,6 +76,8 @@ class Neighbour:
     ip: IPAddress
     state: str
     mac: str | None
+    protocol: int = 0
+    """The routing protocol that set it, such as ZEBRA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,11 @@ class FdbEntry:
     mac: str
     idle: int
     """Ticks since the last frame from the MAC."""
+    behind: IPAddress | None = None
+    """The far end of the tunnel to it."""
+    group: int = 0
+    """The number of the next-hop group to it, of several far ends."""
+    sticky: bool = False
 
 
 class Route(NamedTuple):
@@ -164,10 +175,12 @@ class Rtnetlink(Links):
             if found := neighbour_of(body):
                 yield found
 
-    def set_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
-        """Add a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag)."""
+    def set_neighbour(self, index: int, ip: IPAddress, mac: str, protocol: int = 0) -> None:
+        """Add a permanent entry, which the kernel neither ages nor changes (neigh_update without the admin flag). One
+        that replaces another keeps its protocol, unless it has its own."""
         body = _NDMSG.pack(FAMILIES[ip.version], index, NUD_PERMANENT, 0, 0)
         body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
+        body += netlink.u8(_NDA_PROTOCOL, protocol) if protocol else b""
         self.request(RTM_NEWNEIGH, body, _UPSERT)
 
     def set_solicitations(self, index: int, multicast: int, application: int, retransmit_ms: int) -> None:
@@ -184,6 +197,18 @@ class Rtnetlink(Links):
         self._delete(RTM_DELNEIGH, body)
 
     # Routes and rules
+
+    def next_hops_behind(self, group: int) -> list[IPAddress]:
+        """Return the gateways of a next-hop group, in its order; none if it is gone."""
+        try:
+            ((_, body),) = self.request(RTM_GETNEXTHOP, _NHMSG.pack(0, 0, 0, 0) + netlink.u32(_NHA_ID, group))
+        except FileNotFoundError:
+            return []
+        values = netlink.attributes(body, _NHMSG.size)
+        if _NHA_GATEWAY in values:
+            return [ip_address(values[_NHA_GATEWAY])]
+        members = _NEXT_HOP_GROUP.iter_unpack(values.get(_NHA_GROUP, b""))
+        return [hop for number, *_ in members for hop in self.next_hops_behind(number)]
 
     def add_route(self, to: IPNetwork, via: Iterable[IPAddress], *, replace: bool = False) -> None:
         """Add a static route over gateways of equal cost to the main table. FileExistsError if it exists, unless
@@ -260,7 +285,8 @@ def neighbour_of(body: bytes) -> Neighbour | None:
     if family not in FAMILIES.values() or _NDA_DST not in values:
         return None
     mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
-    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac)
+    protocol = netlink.number(values.get(_NDA_PROTOCOL, b""))
+    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac, protocol)
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:
@@ -271,14 +297,24 @@ def miss(body: bytes) -> tuple[int, IPAddress]:
 
 def fdb_entry(body: bytes) -> FdbEntry | None:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH; None if it is not about a bridge."""
-    family, index, state, _, _ = _NDMSG.unpack_from(body)
+    family, index, state, flags, _ = _NDMSG.unpack_from(body)
     if family != socket.AF_BRIDGE:
         return None
     values = netlink.attributes(body, _NDMSG.size)
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
     bridge = netlink.number(values.get(_NDA_MASTER, b""))
-    return FdbEntry(index, bridge, state, vlan, values[_NDA_LLADDR].hex(":"), idle)
+    return FdbEntry(
+        index,
+        bridge,
+        state,
+        vlan,
+        values[_NDA_LLADDR].hex(":"),
+        idle,
+        behind=ip_address(values[_NDA_DST]) if _NDA_DST in values else None,
+        group=netlink.number(values.get(_NDA_NH_ID, b"")),
+        sticky=bool(flags & _NTF_STICKY),
+    )
 
 
 def _address(index: int, address: IPInterface) -> bytes:

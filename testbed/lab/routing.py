@@ -8,18 +8,21 @@ import signal
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import ownership
+from testbed.lab import evpn
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.switch import frr
+from testbed.switch.profile import Profile
 from testbed.topology import IPNetwork, Plan
 
 PROGRAMS = Path("/usr/lib/frr")
@@ -48,6 +51,9 @@ class Routing:
         self._changed_ns = 0
         self._ends = select.epoll()
         self._handles: dict[tuple[str, str], int] = {}
+        self._duplicates: evpn.Duplicates | None = None
+        self._detection: dict[str, list[str]] = {}
+        """The commands that a switch's bgpd has for duplicates."""
 
     def fileno(self) -> int:
         return self._ends.fileno()
@@ -61,6 +67,8 @@ class Routing:
         """End the daemons of a switch that goes."""
         if switch not in self._switches:
             return
+        if self._duplicates:
+            self._duplicates.forget(switch)
         self._switches.remove(switch)
         for key in [key for key in self._processes if key[0] == switch.name]:
             handle = self._handles.pop(key)
@@ -98,20 +106,42 @@ class Routing:
             ownership.claim_file(directory)
             directory.mkdir(parents=True)
             shutil.chown(directory, USER, USER)
-            text = frr.bgpd_conf(switch.planned)
-            (directory / "bgpd.conf").write_text(text)  # FRR's user may not read the run directory
-            self._context.file(f"{switch.name}-bgpd.conf").write_text(text)
+            for daemon, conf in frr.CONFIGURATIONS.items():
+                text = conf(switch.planned, switch.first_profile)
+                (directory / f"{daemon}.conf").write_text(text)  # FRR's user may not read the run directory
+                self._context.file(f"{switch.name}-{daemon}.conf").write_text(text)
         wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
             sockets = [self._start(switch, daemon) for switch in switches]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
+        for switch in switches:
+            if commands := frr.mgmtd_commands(switch.planned):
+                self.ask(switch, "mgmtd", "configure terminal", *commands)
+            if switch.planned.vtep:
+                self._follow_evpn(switch)
+
+    def _follow_evpn(self, switch: Switch) -> None:
+        """Have what zebra knows in a switch's tables and in the log, and bgpd follow its profile."""
+        if self._duplicates is None:
+            self._duplicates = evpn.Duplicates(self._context.emit)
+            self._context.scheduler.sources.append(self._duplicates)
+        self._duplicates.add(switch, self._processes[switch.name, "zebra"].log)
+        self._detection[switch.name] = frr.detection(switch.first_profile)
+        switch.annotate = partial(evpn.annotated, switch, self.ask)
+        switch.profile_changes.append(partial(self._follow_profile, switch))
+
+    def _follow_profile(self, switch: Switch, profile: Profile) -> None:
+        wanted, bgp = frr.detection(profile), switch.planned.bgp
+        if bgp and wanted != self._detection[switch.name]:
+            self._configure(switch, f"router bgp {bgp.asn}", "address-family l2vpn evpn", *wanted)
+            self._detection[switch.name] = wanted
 
     def _start(self, switch: Switch, daemon: str) -> Path:
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
         if daemon != "mgmtd":  # which takes no file
-            command += ["-f", str(directory / "bgpd.conf") if daemon == "bgpd" else os.devnull]
+            command += ["-f", str(directory / f"{daemon}.conf") if daemon in frr.CONFIGURATIONS else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
         handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
         self._ends.register(handle, select.EPOLLIN)
@@ -149,13 +179,16 @@ class Routing:
         dead = {(end.node.name, end.name) for end in ends}
         due = frr.shortest_paths(self._plan, dead, self._host_routes())
         wait = self._context.scheduler.wait_quietly
-        if not wait(lambda: self._missing(due) == "" and self._silent(dead) == "", within):
-            missing = self._missing(due) or self._silent(dead)
-            raise DeadlineError(f"routing did not converge within {within:g} s: {missing}")
+        if not wait(lambda: self._lacking(due, dead) == "", within):
+            raise DeadlineError(f"routing did not converge within {within:g} s: {self._lacking(due, dead)}")
         seconds = max(0, self._changed_ns - began) / 1e9
         text = f"routes are complete, the last after {seconds:.3f} s"
         self._context.emit(events.ROUTING_CONVERGED(seconds=seconds), "", text)
         return seconds
+
+    def _lacking(self, due: Mapping[str, frr.Routes], dead: Collection[tuple[str, str]]) -> str:
+        """Describe the first thing that is not as it has to be."""
+        return self._missing(due) or self._silent(dead) or evpn.missing(self._switches, self.ask, due)
 
     def _host_routes(self) -> dict[str, list[IPNetwork]]:
         found: dict[str, list[IPNetwork]] = {}
@@ -208,7 +241,7 @@ class Routing:
                         text = answer[:-4].decode(errors="replace").strip()
                         raise TestbedError(f"{switch}: FRR's {daemon} refuses {line!r}: {text}")
             except OSError as error:
-                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {line!r}: {error}") from error
+                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {commands[-1]!r}: {error}") from error
         return answer[:-4].decode()
 
     def close(self) -> None:
@@ -218,6 +251,9 @@ class Routing:
         for handle in self._handles.values():
             os.close(handle)
         self._ends.close()
+        if self._duplicates:
+            self._context.scheduler.sources.remove(self._duplicates)
+            self._duplicates.close()
         for switch in self._switches:
             shutil.rmtree(self._directory(switch), ignore_errors=True)
 

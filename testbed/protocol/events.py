@@ -449,7 +449,7 @@ class Claim(Entry):
     port: str | None = None
     old_port: str | None = None
     reason: str
-    """The packet (`garp`, `request`, `reply`), or another reason."""
+    """The packet (`garp`, `request`, `reply`), `evpn` for an announcement of another switch, or another reason."""
 
 
 class Unresolved(Neighbour):
@@ -477,6 +477,10 @@ class Fdb(Data):
     mac: str
     port: str
     old_port: str | None = None
+    reason: str | None = None
+    """`evpn`: another switch has announced it."""
+    vteps: list[str] | None = None
+    """The switches behind which it is, by the addresses of their tunnels."""
 
 
 class Port(Data):
@@ -497,13 +501,23 @@ class Route(Data):
     ports: list[str]
 
 
+class Duplicate(Data):
+    vlan: int
+    mac: str
+    ip: str | None = None
+    """The address, if that has moved too often."""
+
+
 MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
-LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}")
+LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}", {"evpn": "ARP {ip} is at {mac}, as EVPN says"})
 UPDATED = Kind(
     "arp.updated",
     Claim,
     "ARP {ip} moves from {old_mac} to {mac}",
-    {"port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}"},
+    {
+        "port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}",
+        "evpn": "ARP {ip} moves from {old_mac} on {old_port} to {mac} on {port}, as EVPN says",
+    },
 )
 REFRESH = Kind(
     "arp.refresh", Change, "ARP asks {mac} whether it still has {ip}", {"daemon": "ARP asks for all {entries} entries"}
@@ -524,18 +538,27 @@ CLEARED = Kind(
     {
         "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
         "fdb-flushed": "ARP {ip} is cleared: the FDB has lost {mac}",
+        "evpn": "ARP {ip} is cleared: EVPN withdraws it",
     },
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
 RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")
-FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}")
-FDB_MOVED = Kind("fdb.moved", Fdb, "FDB {mac} moves from {old_port} to {port}")
+FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}", {"evpn": "FDB {mac} is on {port}, behind {vteps}"})
+FDB_MOVED = Kind(
+    "fdb.moved",
+    Fdb,
+    "FDB {mac} moves from {old_port} to {port}",
+    {"evpn": "FDB {mac} moves from {old_port} to {port}, behind {vteps}"},
+)
 FDB_AGED = Kind("fdb.aged", Fdb, "FDB {mac} on {port} ages out")
-FDB_FLUSHED = Kind("fdb.flushed", Fdb, "FDB {mac} on {port} is flushed")
+FDB_FLUSHED = Kind(
+    "fdb.flushed", Fdb, "FDB {mac} on {port} is flushed", {"evpn": "FDB {mac} on {port} is withdrawn by EVPN"}
+)
 PORT_DISABLED = Kind("port.disabled", Port, "{port} is disabled: {mac} moves too often")
 PORT_ENABLED = Kind("port.enabled", Port, "{port} is enabled again")
 BLOCKED = Kind("lossless.blocked", Lossless, "lossless packets for {ip} are dropped")
 UNBLOCKED = Kind("lossless.unblocked", Lossless, "lossless packets for {ip} are forwarded")
+EVPN_DUPLICATE = Kind("evpn.duplicate", Duplicate, "A MAC or an address moves too often between switches (EVPN).")
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")

@@ -95,6 +95,12 @@ class TableRow(TypedDict):
     """Seconds since it was confirmed; None for an FDB entry."""
     data_plane: str
     """The MAC by which the kernel forwards, if it is not that of the control plane; else empty."""
+    vteps: list[str]
+    """FDB: the switches behind which a MAC is, by the addresses of their tunnels (EVPN)."""
+    sequence: int | None
+    """EVPN: the number of the last move between switches; None if it is not known."""
+    duplicate: bool
+    """EVPN: true if it has moved too often."""
 
 
 class Written(TypedDict):

@@ -16,7 +16,7 @@ A routed port is in no bridge. It has only a link-local address, where the kerne
 
 from testbed.kernel import ipv6, nftables, sysctl
 from testbed.kernel.rtnetlink import Rtnetlink
-from testbed.switch import ecmp
+from testbed.switch import ecmp, vxlan
 from testbed.switch.dataplane import SOLICIT, DataPlane
 from testbed.switch.profile import Profile
 from testbed.topology.plan import Node, Svi
@@ -64,20 +64,26 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
     # bytes they lose IPv6.
     kernel.set_link(bridge, mtu=BRIDGE_MTU)
     mtu = min((port.mtu for port in node.ports if not port.routed), default=USUAL_MTU)
+    vrf = vxlan.make_vrf(kernel, node)
     for svi in node.svis:
-        if svi.addresses:
-            plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu))
+        if svi.vni:
+            plane.add_network(vxlan.add_network(kernel, node, svi, bridge), svi)
+        if svi.addresses or svi.vni:
+            plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu, vrf if svi.vni else None))
     for route in node.routes:
         kernel.add_route(route.destination, route.via, replace=True)
     plane.configure(profile)
     return plane
 
 
-def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int) -> int:
-    """Make an SVI in the calling thread's namespace, and return its index."""
+def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None = None) -> int:
+    """Make an SVI in the calling thread's namespace, in a VRF or in none, and return its index."""
     index = kernel.add_svi(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
-    kernel.set_link(index, up=True)
+    if vrf is None:
+        kernel.set_link(index, up=True)
+    else:
+        kernel.enslave(index, vrf)
     if svi.address is not None:
         kernel.set_address(index, svi.address)
     if svi.address6 is not None:

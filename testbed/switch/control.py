@@ -6,11 +6,11 @@ clock.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from testbed.protocol import events
 from testbed.switch.core import Core, CpuLimit, DeleteNeighbour, Effect, Send, SetNeighbour
-from testbed.switch.fdb import Fdb
+from testbed.switch.fdb import Fdb, Lost
 from testbed.switch.frames import NO_MAC, REQUEST
 from testbed.switch.learning import Learning
 from testbed.switch.neighbours import Neighbours, RefreshDaemon
@@ -53,7 +53,7 @@ class ControlPlane:
     def on_packet(self, now: int, vlan: int, packet: Packet) -> list[Effect]:
         """Handle a packet that reached the SVI of `vlan`: broadcast, to a group of the SVI, or to its MAC."""
         family = packet.sender_ip.version
-        listens = not self.out and self._core.svis.speaks(vlan, family)
+        listens = not self.out and self._core.svis.handles(vlan, family)
         if listens and self._arp_limit.admits(now, vlan, family):
             discarded = self._learning.learn(now, vlan, packet)
             if packet.op == REQUEST and not discarded:
@@ -71,13 +71,18 @@ class ControlPlane:
         return self._core.done()
 
     def on_fdb(
-        self, now: int, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"] = "aged"
+        self, now: int, vlan: int, mac: str, port: str | None, lost: Lost = "aged", vteps: tuple[str, ...] = ()
     ) -> list[Effect]:
         """Record that the bridge learned `mac` on `port`, or lost it (None)."""
-        self.fdb.change(now, vlan, mac, port, lost)
+        self.fdb.change(now, vlan, mac, port, lost, vteps)
         self._neighbours.follow_fdb(vlan, mac)
         if port is None and lost == "flushed" and not self.out:
             self._neighbours.flushed(vlan, mac)
+        return self._core.done()
+
+    def on_fabric(self, vlan: int, ip: IPAddress, mac: str | None) -> list[Effect]:
+        """Handle that EVPN has put another switch's address into the kernel's table, or has withdrawn it (None)."""
+        self._neighbours.follow_fabric((vlan, ip), mac)
         return self._core.done()
 
     def on_carrier_lost(self, now: int, vlan: int) -> list[Effect]:
@@ -91,7 +96,7 @@ class ControlPlane:
         """Follow an SVI that a command has changed; without addresses it is gone."""
         self._core.svis.follow(vlan, mac, addresses)
         for family in FAMILIES:
-            if not self._core.svis.speaks(vlan, family):
+            if not self._core.svis.handles(vlan, family):
                 self._neighbours.clear(family, vlan, None, "no-address")
         return self._core.done()
 
@@ -156,7 +161,7 @@ class ControlPlane:
 
     def neighbours(self, now: int, family: Family) -> list[dict[str, Any]]:
         """Return the ARP or ND table; see `NeighbourTable.rows`."""
-        return self._neighbours.table.rows(now, family)
+        return self._neighbours.table.rows(now, family, self._core.svis.network)
 
     def _answer(self, vlan: int, packet: Packet) -> None:
         svis = self._core.svis

@@ -5,6 +5,7 @@ Effects are its decisions as data: the agent executes them, a test reads them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from testbed.protocol import events
 from testbed.protocol.events import Data, Neighbour
@@ -72,9 +73,11 @@ Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Event
 
 
 class Svis:
-    """The SVIs that have an address. The control plane does not handle a VLAN without one."""
+    """The SVIs that have an address, or a VXLAN network, whose hosts other switches have to know. The control plane
+    does not handle other VLANs."""
 
     def __init__(self, svis: Sequence[Svi]) -> None:
+        self._networks = {svi.vlan: svi.network for svi in svis if svi.vni}
         self._svis: dict[int, _Svi] = {}
         self._own: dict[int, frozenset[IPAddress]] = {}
         self._own_anywhere: frozenset[IPAddress] = frozenset()
@@ -84,7 +87,7 @@ class Svis:
 
     def follow(self, vlan: int, mac: str, addresses: Sequence[IPInterface]) -> None:
         """Follow an SVI that has this MAC and these addresses from now on."""
-        if addresses:
+        if addresses or vlan in self._networks:
             self._svis[vlan] = _Svi(mac, tuple(addresses))
             self._own[vlan] = _own_addresses(self._svis[vlan])
         else:
@@ -94,6 +97,14 @@ class Svis:
 
     def mac(self, vlan: int) -> str:
         return self._svis[vlan].mac
+
+    def handles(self, vlan: int, family: Family) -> bool:
+        """Return whether there may be entries of a family in a VLAN."""
+        return self.speaks(vlan, family) or (family == 4 and vlan in self._networks and vlan in self._svis)
+
+    def network(self, vlan: int) -> str | None:
+        """Return the port of a VLAN's VXLAN network."""
+        return self._networks.get(vlan)
 
     def speaks(self, vlan: int, family: Family) -> bool:
         """Return whether there is an SVI with an address of the family."""
@@ -106,7 +117,7 @@ class Svis:
     def on_link(self, vlan: int, ip: IPAddress) -> bool:
         """Return whether an address can be a neighbour's in the VLAN: in one of its subnets, or link-local."""
         if not self.speaks(vlan, ip.version):
-            return False
+            return self.handles(vlan, ip.version)
         return (ip.version == 6 and ip.is_link_local) or self._in_subnet(vlan, ip)
 
     def replies_to(self, vlan: int, packet: Packet, arp_ignore: int) -> bool:
@@ -130,9 +141,10 @@ class Svis:
         svi = self._svis[vlan]
         # As Linux and others do when no packet determines it (RFC 4861 section 7.2.2).
         source: IPAddress = link_local(svi.mac)
-        if ip.version == 4:  # it has one, or the VLAN would have no ARP
+        if ip.version == 4:
             own = [address for address in svi.addresses if address.version == 4]
-            source = next((address.ip for address in own if ip in address.network), own[0].ip)
+            source = own[0].ip if own else IPv4Address(0)  # without one it is a probe (RFC 5227, section 2.1.1)
+            source = next((address.ip for address in own if ip in address.network), source)
         return Send(vlan, dst, request(svi.mac, source, ip))
 
     def announcements(self) -> Iterator[Send]:

@@ -8,20 +8,30 @@ neighbour entry it sends RTM_GETNEIGH once and queues the packet until the contr
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_network
-from typing import Literal
 
 from testbed.kernel import ipv6, links
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.links import USER_HZ, LinkState, link_state
 from testbed.kernel.packet_socket import PacketSocket
-from testbed.kernel.rtnetlink import Neighbour, Rtnetlink
+from testbed.kernel.rtnetlink import FdbEntry, Neighbour, Rtnetlink
 from testbed.switch import frames, nd
+from testbed.switch.changes import (
+    CarrierLost,
+    Change,
+    FabricEntry,
+    FdbChange,
+    Flushed,
+    Lost,
+    Miss,
+    RouteChange,
+    SviChange,
+)
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
+from testbed.switch.tunnels import Tunnels
 from testbed.topology.addressing import link_local
 from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, Node, Svi
 
@@ -54,67 +64,6 @@ _BUFFER = 32 << 20
 """Bytes for packets and messages that wait for the agent: storms of some 40 000."""
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A packet for an address without a neighbour entry."""
-
-    vlan: int
-    ip: IPAddress
-
-
-@dataclass(frozen=True, slots=True)
-class FdbChange:
-    """The bridge learned a MAC on `port`, or lost it (None)."""
-
-    vlan: int
-    mac: str
-    port: str | None
-    lost: Literal["aged", "flushed"] = "aged"
-
-
-@dataclass(frozen=True, slots=True)
-class CarrierLost:
-    """An SVI has lost its carrier: no port of the bridge has one."""
-
-    vlan: int
-
-
-@dataclass(frozen=True, slots=True)
-class SviChange:
-    """An SVI has another MAC or other addresses; none if it is gone."""
-
-    vlan: int
-    mac: str
-    addresses: tuple[IPInterface, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    """The kernel has removed a neighbour entry by itself, as it does when an SVI goes down or loses its addresses."""
-
-    vlan: int
-    ip: IPAddress
-
-
-@dataclass(frozen=True, slots=True)
-class RouteChange:
-    """The ports of BGP's route to a subnet; none if the route is lost."""
-
-    to: IPNetwork
-    ports: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Messages or packets dropped while the control plane was late."""
-
-    what: str
-    number: int
-
-
-Change = Miss | FdbChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
-
-
 class DataPlane:
     """The sockets through which a control plane works on one switch; they stay in the switch's namespace."""
 
@@ -138,6 +87,9 @@ class DataPlane:
         """MACs that the control plane has set, by VLAN and address."""
         self.by_hand: dict[tuple[int, IPAddress], str] = {}
         """MACs of static entries that a command has made."""
+        self._tunnels = Tunnels()
+        self._fabric: set[tuple[int, IPAddress]] = set()
+        """VLAN and address of EVPN's entries."""
         self._static: set[tuple[int, str]] = set()
         """VLAN and MAC of an administrator's static FDB entries."""
         self._mac_age = 0.0
@@ -147,7 +99,7 @@ class DataPlane:
         self._monitor.listen(groups, buffer=_BUFFER)
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
-        self._proxies = {svi.vlan for svi in node.svis if svi.proxy_arp}
+        self._listening = {svi.vlan for svi in node.svis if svi.proxy_arp or svi.vni}
         self._arp = PacketSocket(frames.ETH_P_ARP, _BUFFER)
         self._nd = PacketSocket(nd.ETH_P_IPV6, _BUFFER, _DISCOVERY) if self._groups else None
 
@@ -166,6 +118,10 @@ class DataPlane:
     def know_routed(self, index: int, port: str) -> None:
         """Take in a router interface."""
         self._routed[index] = port
+
+    def add_network(self, index: int, svi: Svi) -> None:
+        """Take in the port of the VXLAN network of a VLAN."""
+        self._ports[index] = self._tunnels.add(index, svi)
 
     def add_svi(self, vlan: int, index: int) -> None:
         self._svis[index] = vlan
@@ -191,6 +147,7 @@ class DataPlane:
         for kind, body in self._monitor.news():
             forwarding |= kind in _FORWARDING and self.node.bgp is not None
             yield from self._change(kind, body)
+        yield from self._tunnels.rest()
         if lost := self._monitor.lost():
             yield Lost("messages about its tables", lost)
             yield from self._differences(known)
@@ -203,6 +160,7 @@ class DataPlane:
         self._static.clear()
         entries = [change for body in self._netlink.fdb() for change in self._change(rt.RTM_NEWNEIGH, body)]
         there = {(entry.vlan, entry.mac): entry for entry in entries if isinstance(entry, FdbChange)}
+        self._tunnels.rest()
         for vlan, mac in sorted(known.keys() - there.keys()):
             yield FdbChange(vlan, mac, None)
         yield from there.values()
@@ -214,10 +172,14 @@ class DataPlane:
                     svi = self._svis[entry.index]
                     if entry.state == "INCOMPLETE":
                         yield Miss(svi, entry.ip)
-                    self._entry(rt.RTM_NEWNEIGH, svi, entry)
+                    if isinstance(change := self._entry(rt.RTM_NEWNEIGH, svi, entry), FabricEntry):
+                        yield change
                     found.add((svi, entry.ip))
         for svi, ip in [key for key in self._set if key not in found]:
             yield Flushed(svi, ip)
+        for svi, ip in [key for key in self._fabric if key not in found]:
+            self._fabric.remove((svi, ip))
+            yield FabricEntry(svi, ip, None)
 
     def _svi_differences(self) -> Iterator[Change]:
         there = self._netlink.dump_links()
@@ -252,11 +214,12 @@ class DataPlane:
                 yield Lost(what, lost)
 
     def _accepts(self, vlan: int, destination: IPv6Address) -> bool:
-        """Return whether an SVI accepts packets to an address. A proxy is in the groups of all addresses."""
-        asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
+        """Return whether an SVI accepts packets to an address. A proxy, and an SVI whose neighbours other switches have
+        to know, is in the groups of all addresses."""
+        asked_for_others = vlan in self._listening and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Iterator[Miss | FdbChange | CarrierLost | SviChange | Flushed]:
+    def _change(self, kind: int, body: bytes) -> Iterator[Change]:
         match kind:
             case rt.RTM_GETNEIGH:
                 index, ip = rt.miss(body)
@@ -282,22 +245,30 @@ class DataPlane:
         vlan = self._svis[index]
         return SviChange(vlan, self._macs[vlan][1], tuple(self._addresses.get(index, ())))
 
-    def _neighbour(self, kind: int, body: bytes) -> FdbChange | Flushed | None:
+    def _neighbour(self, kind: int, body: bytes) -> FdbChange | FabricEntry | Flushed | None:
         if found := rt.neighbour_of(body):
             vlan = self._svis.get(found.index)
             return None if vlan is None else self._entry(kind, vlan, found)
         entry = rt.fdb_entry(body)
-        if entry is None or entry.bridge != self._bridge or entry.state & rt.NUD_PERMANENT:
+        return None if entry is None else self._fdb_change(kind, entry)
+
+    def _fdb_change(self, kind: int, entry: FdbEntry) -> FdbChange | None:
+        if entry.bridge != self._bridge:
+            return self._tunnels.far_end(kind, entry, self._netlink)
+        if entry.state & rt.NUD_PERMANENT:
             return None
         if kind == rt.RTM_NEWNEIGH and entry.state & rt.NUD_NOARP:
             self._static.add((entry.vlan, entry.mac))
         else:
             self._static.discard((entry.vlan, entry.mac))
+        key = entry.vlan, entry.mac
+        if self._tunnels.bridged(kind, entry):
+            return FdbChange(*key, None, "evpn") if kind == rt.RTM_DELNEIGH else None
         if kind == rt.RTM_NEWNEIGH:
-            return FdbChange(entry.vlan, entry.mac, self._port_name(entry.index))
+            return FdbChange(*key, self._port_name(entry.index))
         # The bridge reports not why it forgot a MAC, but how long the MAC was idle, in whole ticks.
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
-        return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
+        return FdbChange(*key, None, "aged" if aged else "flushed")
 
     def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange]:
         found = link_state(body)
@@ -327,9 +298,12 @@ class DataPlane:
         if vlan is not None:
             yield SviChange(vlan, self._macs[vlan][1], ())
 
-    def _entry(self, kind: int, vlan: int, found: Neighbour) -> Flushed | None:
+    def _entry(self, kind: int, vlan: int, found: Neighbour) -> FabricEntry | Flushed | None:
         """Take in a neighbour entry of an SVI."""
         key = vlan, found.ip
+        if found.protocol == rt.ZEBRA:
+            return self._entry_of_fabric(kind, key, found.mac)
+        self._fabric.discard(key)
         has = kind == rt.RTM_NEWNEIGH and found.state == "PERMANENT"
         if has and found.mac and self._set.get(key) != found.mac:
             self.by_hand[key] = found.mac
@@ -337,6 +311,17 @@ class DataPlane:
             self.by_hand.pop(key, None)
         flushed = kind == rt.RTM_DELNEIGH and found.state != "FAILED"
         return Flushed(vlan, found.ip) if flushed else None
+
+    def _entry_of_fabric(self, kind: int, key: tuple[int, IPAddress], mac: str | None) -> FabricEntry | None:
+        if kind == rt.RTM_NEWNEIGH and mac:
+            self._fabric.add(key)
+            self._set.pop(key, None)
+            self.by_hand.pop(key, None)
+            return FabricEntry(*key, mac)
+        if key not in self._fabric:
+            return None
+        self._fabric.discard(key)
+        return FabricEntry(*key, None)
 
     def _svi_link(self, index: int, link: LinkState) -> Iterator[CarrierLost | SviChange]:
         vlan = self._svis[index]
@@ -376,7 +361,7 @@ class DataPlane:
             return
         with contextlib.suppress(OSError):  # it is down, or gone: nothing is sent there
             self._set[vlan, ip] = mac
-            self._netlink.set_neighbour(index, ip, mac)
+            self._netlink.set_neighbour(index, ip, mac, rt.STATIC if self._tunnels else 0)
             if self._announced(ip):
                 self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
 

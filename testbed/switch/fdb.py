@@ -2,19 +2,25 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from testbed.protocol import events
 from testbed.switch.core import Core, SetPort
 from testbed.switch.profile import Profile
 from testbed.switch.timers import nanoseconds
 
+Flow = tuple[int, str]
+"""(VLAN, MAC)"""
+Lost = Literal["aged", "flushed", "evpn"]
+"""The end of an entry: its age; a port that went down, or a command; another switch that withdrew it."""
+
 
 class Fdb:
-    """`ports` is the port by VLAN and MAC."""
+    """`ports` is the port by VLAN and MAC; `vteps` has the far ends of those that are VXLAN networks."""
 
     def __init__(self, core: Core) -> None:
-        self.ports: dict[tuple[int, str], str] = {}
+        self.ports: dict[Flow, str] = {}
+        self.vteps: dict[Flow, tuple[str, ...]] = {}
         self._core = core
         self._guard = MoveGuard()
 
@@ -24,20 +30,34 @@ class Fdb:
     def port(self, vlan: int, mac: str) -> str | None:
         return self.ports.get((vlan, mac))
 
-    def change(self, now: int, vlan: int, mac: str, port: str | None, lost: Literal["aged", "flushed"]) -> None:
-        """Record that the bridge learned `mac` on `port`, or lost it (None)."""
-        old = self.port(vlan, mac)
+    def is_local(self, vlan: int, mac: str) -> bool:
+        """Return whether a MAC is on a port of this switch, not behind a VXLAN network."""
+        port = self.port(vlan, mac)
+        return port is not None and port != self._core.svis.network(vlan)
+
+    def change(
+        self, now: int, vlan: int, mac: str, port: str | None, lost: Lost = "aged", vteps: tuple[str, ...] = ()
+    ) -> None:
+        """Record that the bridge learned `mac` on `port`, with these far ends of a tunnel, or lost it (None)."""
+        flow = vlan, mac
+        old, old_vteps = self.port(*flow), self.vteps.pop(flow, ())
+        if vteps:
+            self.vteps[flow] = vteps
+        by: dict[str, Any] = {"reason": "evpn", "vteps": [*vteps]} if vteps else {}
         if port is None:
             if old is not None:
-                del self.ports[vlan, mac]
+                del self.ports[flow]
                 gone = events.FDB_AGED if lost == "aged" else events.FDB_FLUSHED
-                self._core.emit(gone(vlan=vlan, mac=mac, port=old))
+                by = {"reason": "evpn"} if lost == "evpn" else {}
+                self._core.emit(gone(vlan=vlan, mac=mac, port=old, **by))
         elif old is None:
-            self.ports[vlan, mac] = port
-            self._core.emit(events.FDB_LEARNED(vlan=vlan, mac=mac, port=port))
-        elif port != old:
-            self.ports[vlan, mac] = port
-            self._core.emit(events.FDB_MOVED(vlan=vlan, mac=mac, port=port, old_port=old))
+            self.ports[flow] = port
+            self._core.emit(events.FDB_LEARNED(vlan=vlan, mac=mac, port=port, **by))
+        elif port != old or vteps != old_vteps:
+            self.ports[flow] = port
+            self._core.emit(events.FDB_MOVED(vlan=vlan, mac=mac, port=port, old_port=old, **by))
+            if vteps:
+                return
             for disabled in self._guard.moved(now, (vlan, mac), port, self._core.profile):
                 self._core.do(SetPort(disabled, up=False))
                 moves = self._core.profile.mac_moves
@@ -55,17 +75,17 @@ class Fdb:
         """Enable ports again when their time is over."""
         self._enable(self._guard.recover(at, self._core.profile))
 
-    def rows(self) -> list[dict[str, str | int]]:
-        return [{"vlan": vlan, "mac": mac, "port": port} for (vlan, mac), port in sorted(self.ports.items())]
+    def rows(self) -> list[dict[str, Any]]:
+        rows = []
+        for flow, port in sorted(self.ports.items()):
+            row = {"vlan": flow[0], "mac": flow[1], "port": port}
+            rows.append({**row, "vteps": [*self.vteps[flow]]} if flow in self.vteps else row)
+        return rows
 
     def _enable(self, ports: list[str]) -> None:
         for port in ports:
             self._core.do(SetPort(port, up=True))
             self._core.emit(events.PORT_ENABLED(port=port))
-
-
-Flow = tuple[int, str]
-"""(VLAN, MAC)"""
 
 
 @dataclass(slots=True)

@@ -6,10 +6,13 @@ link-local address, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches 
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from ipaddress import ip_network
 from types import MappingProxyType
 
-from testbed.topology.plan import Interface, IPNetwork, Node, Plan
+from testbed.switch import vxlan
+from testbed.switch.profile import Profile
+from testbed.topology.plan import Bgp, Interface, IPNetwork, Node, Plan
 
 DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
 """Daemons in their start order. Without mgmtd, zebra polls for it and wakes a hundred times a second."""
@@ -19,6 +22,8 @@ BFD_MULTIPLIER, BFD_INTERVAL_MS = 3, 300
 """FRR's defaults. A neighbour that is silent for their product is down."""
 DETECTION_S = BFD_MULTIPLIER * BFD_INTERVAL_MS / 1000
 
+UNDERLAY = "underlay"
+STARTUP_DELAY_S = 1
 HOST_ROUTES_TABLE = 10
 """The kernel table in which a switch with `host_routes` has a route for each neighbour, for BGP alone, like Cumulus
 Linux's "redistribute neighbor"."""
@@ -27,9 +32,11 @@ Routes = dict[IPNetwork, tuple[str, ...]]
 """The ports that lead to a subnet, in the order of the links."""
 
 
-def bgpd_conf(node: Node) -> str:
+def bgpd_conf(node: Node, profile: Profile) -> str:
     assert node.bgp
-    sources = ["connected", *([f"table-direct {HOST_ROUTES_TABLE}"] if node.host_routes else [])]
+    hidden = [svi.name for svi in node.svis if svi.vni and not node.l3vni]
+    connected = f"connected route-map {UNDERLAY}" if hidden else "connected"
+    sources = [connected, *([f"table-direct {HOST_ROUTES_TABLE}"] if node.host_routes else [])]
     redistribute = "".join(f"  redistribute {source}\n" for source in sources)
     neighbours = "".join(f" neighbor {port.name} interface peer-group fabric\n" for port in node.routed_ports)
     return f"""\
@@ -48,7 +55,76 @@ router bgp {node.bgp.asn}
   neighbor fabric activate
 {redistribute}  maximum-paths 64
  exit-address-family
+{_evpn(node, profile) if node.bgp.evpn else ""}{_underlay(hidden) if hidden else ""}"""
+
+
+def zebra_conf(node: Node, _: Profile) -> str:
+    """Return zebra's configuration. By default port channels of Ethernet segments are down for the first 180 s, until
+    a real fabric has learned its routes."""
+    segments = any(bond.bond and bond.bond.es_id for bond in node.bonds)
+    return f"hostname {node.name}\n" + (f"evpn mh startup-delay {STARTUP_DELAY_S}\n" if segments else "")
+
+
+def mgmtd_commands(node: Node) -> list[str]:
+    """Return what mgmtd has to be told for zebra: it reads no file, and zebra does not read this from its own."""
+    found = [f"vrf {vxlan.VRF}", f"vni {node.l3vni}", "exit"] if node.l3vni else []
+    segments = [(port.name, port.bond) for port in node.bonds if port.bond and port.bond.es_id]
+    for name, bond in segments:
+        found += [f"interface {name}", f"evpn mh es-id {bond.es_id}", f"evpn mh es-sys-mac {bond.system}", "exit"]
+    for port in node.routed_ports if segments else ():
+        found += [f"interface {port.name}", "evpn mh uplink", "exit"]
+    return found
+
+
+def detection(profile: Profile) -> list[str]:
+    """Return the commands of bgpd's EVPN for duplicate address detection (RFC 7432, section 15.1)."""
+    commands = ["no dup-addr-detection"]  # which forgets earlier values
+    if profile.evpn_dup_moves is not None:
+        limits = f"max-moves {profile.evpn_dup_moves} time {profile.evpn_dup_window}"
+        commands.append(f"dup-addr-detection {limits}")
+        if profile.evpn_dup_freeze is not None:
+            commands.append(f"dup-addr-detection freeze {profile.evpn_dup_freeze or 'permanent'}")
+    return commands
+
+
+def _evpn(node: Node, profile: Profile) -> str:
+    """Return the part of EVPN: the VTEPs' next hops go through the fabric unchanged (RFC 8365, section 5.1.3)."""
+    assert node.bgp
+    svis = [] if node.anycast else ["advertise-svi-ip"]
+    own = ["advertise-all-vni", *svis, *detection(profile)] if node.vtep else []
+    lines = "".join(f"  {line}\n" for line in own)
+    text = f"""\
+ address-family l2vpn evpn
+  neighbor fabric activate
+  neighbor fabric attribute-unchanged next-hop
+{lines} exit-address-family
 """
+    return text + (_tenant(node.bgp) if node.l3vni else "")
+
+
+def _tenant(bgp: Bgp) -> str:
+    """Return the VRF's part: it announces its subnets as type-5 routes (RFC 9136)."""
+    redistribute = "  redistribute connected\n exit-address-family\n"
+    return f"""\
+router bgp {bgp.asn} vrf {vxlan.VRF}
+ bgp router-id {bgp.router_id}
+ address-family ipv4 unicast
+{redistribute} address-family ipv6 unicast
+{redistribute} address-family l2vpn evpn
+  advertise ipv4 unicast
+  advertise ipv6 unicast
+ exit-address-family
+"""
+
+
+def _underlay(hidden: Collection[str]) -> str:
+    """Return the filter that keeps the subnets of VXLAN networks out of the fabric's own routes."""
+    rules = [f"deny {number}\n match interface {name}" for number, name in enumerate(hidden, start=1)]
+    return "".join(f"route-map {UNDERLAY} {rule}\n" for rule in [*rules, f"permit {len(hidden) + 1}"])
+
+
+CONFIGURATIONS: Mapping[str, Callable[[Node, Profile], str]] = {"zebra": zebra_conf, "bgpd": bgpd_conf}
+"""The daemons with a configuration of their own."""
 
 
 def shortest_paths(
@@ -67,9 +143,11 @@ def shortest_paths(
     }
     origins: dict[IPNetwork, list[str]] = {}
     for node in speakers:
-        # Without a port that is up the bridge has no carrier, and the SVIs are down.
-        if any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
-            subnets = [address.network for svi in node.svis for address in svi.addresses]
+        if node.vtep:
+            origins[ip_network(node.vtep)] = [node.name]
+        # Without a port that is up the bridge has no carrier, and the SVIs are down; those of VXLAN always are.
+        if node.vtep or any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
+            subnets = [address.network for svi in node.svis if not svi.vni for address in svi.addresses]
             for network in [*subnets, *hosts.get(node.name, ())]:
                 origins.setdefault(network, []).append(node.name)
     found: dict[str, Routes] = {node.name: {} for node in speakers}

@@ -30,13 +30,17 @@ class Learning:
         if packet.probe:
             return False
         key = (vlan, packet.sender_ip)
+        if self._core.svis.network(vlan) is not None and not self._fdb.is_local(vlan, packet.sender_mac):
+            return False  # flooded by another switch, which announces it
         if reason := self._untrustworthy(vlan, packet):
             self._core.emit_of(key, events.IGNORED(mac=packet.sender_mac, reason=reason))
             return False
         entry = self._neighbours.table.entries.get(key)
         via = "garp" if packet.gratuitous else "request" if packet.op == REQUEST else "reply"
         merges = self._merges(key, packet, via)
-        if entry is None:
+        if (remote := self._neighbours.table.remote.get(key)) is not None:
+            self._claim(now, key, packet, via, remote)
+        elif entry is None:
             self._add(now, key, packet, via, merges)
         elif packet.sender_mac != entry.mac:
             return self._other_owner(now, key, entry, packet, via, merges)
@@ -73,8 +77,16 @@ class Learning:
                 return True
         return profile.garp_update if via == "garp" else profile.request_update
 
+    def _claim(self, now: int, key: Key, packet: Packet, via: str, remote: str) -> None:
+        """Handle a packet of a host here from an address of another switch."""
+        if remote != packet.sender_mac and self._core.profile.evpn_claim == "keep":
+            self._ignore(key, packet, "remote")
+        else:
+            self._neighbours.create(now, key, packet.sender_mac, via)
+
     def _add(self, now: int, key: Key, packet: Packet, via: str, merges: bool) -> None:
         adds = self._core.profile.garp_new if via == "garp" else via == "request" and self._to_us(key[0], packet)
+        adds |= self._core.svis.network(key[0]) is not None
         if adds or (key in self._neighbours.table.unresolved and merges):
             self._neighbours.create(now, key, packet.sender_mac, via)
         elif via != "request":

@@ -25,15 +25,21 @@ class Neighbours:
     # Entries
 
     def create(self, now: int, key: Key, mac: str, via: str) -> None:
-        """Add an address that is unknown or unresolved, if the table may hold it."""
+        """Add an address that is unknown, unresolved or another switch's, if the table may hold it."""
         if not self._make_room(key):
             return
         most = self._core.profile.arp_jitter
         jitter = nanoseconds(most * self._core.draw()) if most else 0
         entry = Entry(mac, self._fdb.port(key[0], mac), now, jitter=jitter)
+        remote = self.table.remote.pop(key, None)
         self.table.learn(key, entry)
         self._core.do(SetNeighbour(*key, mac))
-        self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))
+        if remote is None:
+            self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))
+        else:
+            old_port = self._core.svis.network(key[0])
+            updated = events.UPDATED(mac=mac, old_mac=remote, port=entry.port, old_port=old_port, reason=via)
+            self._core.emit_of(key, updated)
         self._block_lossless(key, entry)
         self._deadlines.arm(key)
 
@@ -72,6 +78,24 @@ class Neighbours:
             for key, entry in self.table.entries.items():
                 if (key[0], entry.mac) == (vlan, mac):
                     self._block_lossless(key, entry)
+
+    def follow_fabric(self, key: Key, mac: str | None) -> None:
+        """Follow an address of another switch, which EVPN has put into the kernel's table or withdrawn (None). The
+        kernel has it instead of an entry of this switch."""
+        remote, own = self.table.remote, self.table.entries.get(key)
+        if mac is None:
+            if old := remote.pop(key, None):
+                self._core.emit_of(key, events.CLEARED(mac=old, reason="evpn"))
+            return
+        before, port = own.mac if own else remote.get(key), self._core.svis.network(key[0])
+        self.table.remove(key)
+        remote[key] = mac
+        if before is None:
+            self._core.emit_of(key, events.LEARNED(mac=mac, port=port, reason="evpn"))
+        elif own or before != mac:
+            old_port = own.port if own else port
+            updated = events.UPDATED(mac=mac, old_mac=before, port=port, old_port=old_port, reason="evpn")
+            self._core.emit_of(key, updated)
 
     def flushed(self, vlan: int, mac: str) -> None:
         """Handle that the FDB has lost a MAC, and not by its age: the profile says what becomes of its entries."""
@@ -123,6 +147,8 @@ class Neighbours:
     def resolve(self, now: int, key: Key) -> None:
         """Handle that the data plane holds packets for an address without a MAC. It may repeat that meanwhile."""
         waiting = self.table.unresolved.get(key)
+        if key in self.table.remote:
+            return
         if (entry := self.table.entries.get(key)) is not None:
             self._core.do(SetNeighbour(*key, entry.mac))
         elif waiting is not None and waiting.state == "asking":

@@ -27,6 +27,8 @@ Count = Annotated[int, Field(gt=0, le=MOST)]
 Entries = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "entries"})]
 PerSecond = Annotated[int, Field(gt=0, le=MOST, json_schema_extra={"unit": "packets/s"})]
 Bytes = Annotated[int, Field(ge=0, le=1 << 30, json_schema_extra={"unit": "bytes"})]
+Moves = Annotated[int, Field(ge=2, le=1000)]
+Freeze = Annotated[Literal[0] | Annotated[int, Field(ge=30, le=3600)], Field(json_schema_extra=_SECONDS)]
 Percent = Annotated[float, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
 Alpha = Annotated[float, Field(ge=1 / 128, le=128)]
 Source = Literal["D", "M", "S", "U"]
@@ -102,6 +104,18 @@ class Profile(BaseModel):
     fdb_flush: Literal["keep", "resolve", "purge"] = "keep"
     """Action for entries whose MAC the FDB loses by a flush and not by its age, as when a port goes down. resolve: they
     stay, and are asked for. purge: they go."""
+
+    evpn_claim: Literal["take", "keep"] = "take"
+    """Action if a host here claims an address that another switch announces for another MAC. take: it is announced from
+    here. keep: the claim is ignored until the other switch withdraws the address."""
+    evpn_dup_moves: Moves | None = 5
+    """EVPN: moves of a MAC or an address between switches within `evpn_dup_window` that make it a duplicate. None: they
+    are not counted."""
+    evpn_dup_window: Annotated[int, Field(ge=2, le=1800, json_schema_extra=_SECONDS)] = 180
+    """See `evpn_dup_moves`; whole seconds."""
+    evpn_dup_freeze: Freeze | None = None
+    """Time for which the switch does not follow a duplicate, in whole seconds; 0: until it is cleared. None: a
+    duplicate is only reported."""
 
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from testbed.errors import InputError
 from testbed.protocol import events
+from testbed.switch.changes import CarrierLost, FabricEntry, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
-from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
+from testbed.switch.dataplane import DataPlane
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
@@ -166,8 +167,10 @@ class _Switch:
                     self._report(change)
                 case Miss(vlan, ip):
                     self._act(self._control.on_miss, vlan, ip)
-                case FdbChange(vlan, mac, port, lost):
-                    self._act(self._control.on_fdb, vlan, mac, port, lost)
+                case FdbChange(vlan, mac, port, lost, vteps):
+                    self._act(self._control.on_fdb, vlan, mac, port, lost, vteps)
+                case FabricEntry(vlan, ip, mac):
+                    self._do(time.monotonic_ns(), self._control.on_fabric(vlan, ip, mac))
                 case SviChange(vlan, mac, addresses):
                     self._act(self._control.on_svi, vlan, mac, addresses)
                 case Flushed(vlan, ip):
@@ -208,7 +211,9 @@ class _Switch:
         ]
 
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
-        return {"state": "static"} if self.data.is_static(row["vlan"], row["mac"]) else {}
+        if self.data.is_static(row["vlan"], row["mac"]):
+            return {"state": "static"}
+        return {"state": "remote"} if "vteps" in row else {}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))

@@ -1,6 +1,7 @@
 """The ARP and ND table of one switch: known addresses, unresolved ones, and the bounds. Times in nanoseconds."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,6 +71,8 @@ class NeighbourTable:
     def __init__(self) -> None:
         self.entries: dict[Key, Entry] = {}
         self.unresolved: dict[Key, Unresolved] = {}
+        self.remote: dict[Key, str] = {}
+        """MACs of other switches' addresses, which EVPN owns; they do not count for the bounds."""
         self._sizes: dict[tuple[int, int], int] = {}
         """Sizes by family and VLAN; VLAN 0 is the total."""
 
@@ -79,12 +82,16 @@ class NeighbourTable:
     def addresses(self, family: Family) -> list[Key]:
         return [key for key in (*self.entries, *self.unresolved) if key[1].version == family]
 
-    def rows(self, now: int, family: Family) -> list[dict[str, Any]]:
-        """Return the table by VLAN and address; `age` is seconds since the entry was confirmed."""
+    def rows(self, now: int, family: Family, port: Callable[[int], str | None]) -> list[dict[str, Any]]:
+        """Return the table by VLAN and address; `age` is seconds since the entry was confirmed, `port` the one to other
+        switches of a VLAN."""
         rows = []
-        for key in sorted(self.addresses(family), key=lambda key: (key[0], int(key[1]))):
+        remote = [key for key in self.remote if key[1].version == family]
+        for key in sorted([*self.addresses(family), *remote], key=lambda key: (key[0], int(key[1]))):
             row: dict[str, Any] = {"vlan": key[0], "ip": str(key[1])}
-            if (entry := self.entries.get(key)) is None:
+            if key in self.remote:
+                row |= {"state": "remote", "mac": self.remote[key], "port": port(key[0]), "age": None}
+            elif (entry := self.entries.get(key)) is None:
                 row |= {"state": self.unresolved[key].state, "mac": None, "port": None, "age": None}
             else:
                 age = (now - entry.confirmed) / SECOND

@@ -12,7 +12,7 @@ MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), i
 An interface with an IPv6 address has a link-local one too, which follows from its MAC.
 
 Switch N of a fabric that BGP routes has the AS number 4200000000 + N (RFC 6996: 4200000000 to 4294967294 are for
-private use) and the router ID 10.255.0.0 + N.
+private use) and the router ID 10.255.0.0 + N, which is the address of its VXLAN tunnels, too.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ def svi_mac(node: int) -> str:
     return _mac(2, node, 1, 0)
 
 
-def bgp(node: int) -> Bgp:
-    return Bgp(4_200_000_000 + node, IPv4Address("10.255.0.0") + node)
+def bgp(node: int, *, evpn: bool) -> Bgp:
+    return Bgp(4_200_000_000 + node, IPv4Address("10.255.0.0") + node, evpn)
 
 
 def pod_mac(lab_name: str, pod_name: str) -> str:

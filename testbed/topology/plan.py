@@ -17,7 +17,7 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 
 NicModel = Literal["hardware", "rxe"]
 CongestionControl = Literal["none", "dcqcn", "timely"]
-Routing = Literal["static", "frr"]
+Routing = Literal["static", "frr", "evpn"]
 BondMode = Literal["802.3ad", "active-backup", "balance-xor"]
 HashPolicy = Literal["layer2", "layer2+3", "layer3+4"]
 RdmaMode = Literal["shared", "exclusive"]
@@ -99,6 +99,13 @@ class Bond:
     """802.3ad: the system's MAC in LACPDUs; empty for the bond's own."""
     broadcast_neighbor: bool = False
     """802.3ad: whether ARP and neighbour discovery are sent by all members."""
+    es_id: int = 0
+    """The local discriminator of its Ethernet segment, with `system` (RFC 7432, section 5, type 3); 0: it is none."""
+
+
+def vxlan_port(vni: int) -> str:
+    """Return the name of a VXLAN network's interface."""
+    return f"vni{vni}"
 
 
 class _Addressed:
@@ -172,6 +179,13 @@ class Svi(_Addressed):
     address6: IPv6Interface | None = None
     proxy_arp: bool = False
     """True if it answers for all other addresses of its subnets."""
+    vni: int = 0
+    """The VXLAN network of its VLAN; 0 for none."""
+
+    @property
+    def network(self) -> str:
+        """Return the name of the port of its VXLAN network; empty without one."""
+        return vxlan_port(self.vni) if self.vni else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +203,8 @@ class Bgp:
 
     asn: int
     router_id: IPv4Address
+    evpn: bool = False
+    """True if it speaks EVPN, too."""
 
 
 ABSOLUTE = ".absolute"
@@ -311,6 +327,12 @@ class Node:
     bonds: tuple[Interface, ...] = ()
     ecmp_seed: int = 0
     """Switches: the key of the hash between next hops of equal cost; 0: one made of the name."""
+    vtep: IPv4Address | None = None
+    """Switches: the address of its end of VXLAN tunnels; None for a switch that has none."""
+    l3vni: int = 0
+    """Switches: the VXLAN network between the VRFs of VTEPs; 0 for none."""
+    anycast: bool = False
+    """Switches: true if the MAC of its SVIs may be that of other switches, too."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in (*self.interfaces, *self.bonds) if i.name == name)

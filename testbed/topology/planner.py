@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
-from testbed.topology import bonds, management, starts, subnets
+from testbed.topology import bonds, evpn, management, starts, subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kept import Kept
 from testbed.topology.kinds import KINDS, bond_keys
@@ -62,6 +62,7 @@ def make_plan(
     for link in links:
         set_vlans(link, problems)
     bonds.set_vlans(nodes)
+    evpn.check(nodes, links, problems)
     problems.stop()
     segments = build_segments(nodes, links, problems)
     problems.stop()
@@ -184,7 +185,7 @@ def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: boo
         node=port.node.name,
         name=port.name,
         mac=port.mac or interface_mac(port.node.number, port.number),
-        mtu=link.definition.mtu,
+        mtu=link.mtu,
         peer=(peer.node.name, peer.name),
         **by_family(port.addresses),
         rdma=(nic or f"{port.node.name}-{port.name}") if has_rdma(link, port) and not port.bond else None,
@@ -268,8 +269,8 @@ def _check_mtus(plan: Plan, links: list[ResolvedLink], problems: Problems) -> No
             node = plan.nodes[port.node.name]
             ends: tuple[Svi | Interface, ...] = node.svis or (node.interface(port.carrier.name),)
             speaks_6 = link.routed or any(end.address6 for end in ends)
-            if link.definition.mtu < MIN_MTU_OF_IPV6 and speaks_6:
-                wrong = f"MTU {link.definition.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs"
+            if link.mtu < MIN_MTU_OF_IPV6 and speaks_6:
+                wrong = f"MTU {link.mtu} is below {MIN_MTU_OF_IPV6}, which the IPv6 of {node.name!r} needs"
                 problems.add((*link.path, "mtu"), wrong)
 
 

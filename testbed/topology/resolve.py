@@ -27,6 +27,8 @@ from testbed.topology.plan import FAMILIES, Dummy, Family, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 TOP: Path = ("topology",)
+FABRIC_MTU = 9100
+"""The MTU of routed links that carry VXLAN, unless the file has another one: SONiC's default for ports."""
 _TESTBEDS = HostKeys.model_fields.keys() - {"exec", "env", "sysctls"}
 CONTAINERLABS = {"kind", "group", "labels", *LinuxKeys.model_fields} - _TESTBEDS
 """The keys of a node that containerlab has too."""
@@ -39,6 +41,7 @@ class ResolvedLink:
     ports: tuple[Port, Port]
     routed: bool
     """True if its ends are interfaces of routers, not switch ports in VLANs."""
+    mtu: int
 
 
 def resolve_nodes(elements: Elements, kept: Kept, problems: Problems) -> dict[str, ResolvedNode]:
@@ -59,7 +62,14 @@ def resolve_nodes(elements: Elements, kept: Kept, problems: Problems) -> dict[st
         planned = KINDS[kind or "host"].plans_addresses and name not in outside
         keys, known = KINDS[kind or "host"].keys, kind or "host"
         node = nodes[name] = ResolvedNode(
-            kept.number(name, known), name, known, path, keys(), planned=planned, kept=kept.node(name, known)
+            kept.number(name, known),
+            name,
+            known,
+            path,
+            keys(),
+            elements.routing,
+            planned=planned,
+            kept=kept.node(name, known),
         )
         if kind is None:
             kinds = ", ".join(KINDS)
@@ -169,11 +179,14 @@ def resolve_links(
         if ends[0].node is ends[1].node:
             problems.add(path, f"both ends of the link are on node {ends[0].node.name!r}")
         switches = all(KINDS[end.node.kind].has_vlans for end in (ends[0], ends[1]))
-        routed = elements.routing == "frr" and switches and definition.vlan is None and definition.trunk is None
+        routed = elements.routing != "static" and switches and definition.vlan is None and definition.trunk is None
         ends[0].peer, ends[1].peer = ends[1], ends[0]
-        links.append(ResolvedLink(definition, path, (ends[0], ends[1]), routed))
-    if elements.routing == "frr" and not any(link.routed for link in links):
-        wrong = "'routing: frr' needs a routed link: one between two switches, without 'vlan' and 'trunk'"
+        given = "mtu" in definition.model_fields_set
+        mtu = FABRIC_MTU if routed and elements.routing == "evpn" and not given else definition.mtu
+        links.append(ResolvedLink(definition, path, (ends[0], ends[1]), routed, mtu))
+    if elements.routing != "static" and not any(link.routed for link in links):
+        by = f"'routing: {elements.routing}'"
+        wrong = f"{by} needs a routed link: one between two switches, without 'vlan' and 'trunk'"
         problems.add((*TOP, "routing"), wrong, at_key=True)
     return links
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.documents.text import Path
-from testbed.topology.plan import Dummy, Family, Interface, IPAddress, IPInterface, Node
+from testbed.topology.plan import Dummy, Family, Interface, IPAddress, IPInterface, Node, Routing
 
 
 @dataclass(slots=True, eq=False)
@@ -76,11 +76,14 @@ class ResolvedNode:
     path: Path
     keys: Any
     """The keys of its kind, merged over the levels of the file."""
+    routing: Routing = "static"
     rdma: bool = True
     """True if a host's interfaces have RDMA devices."""
     nic: str = ""
     """The RDMA device of this machine that a host has."""
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
+    vnis: dict[int, int] = field(default_factory=dict)
+    """The VXLAN networks by VLAN."""
     stp: bool = False
     """True if it runs spanning tree."""
     host_routes: bool = False

@@ -1,9 +1,12 @@
 """Layer-2 segments: the interfaces that share broadcasts, and so a subnet.
 
 A segment consists of the VLANs of switches, bridges and host interfaces that links join. Two switches share a VLAN by
-an access link or a trunk. A link that closes a loop is an error, unless spanning tree on a node of the loop breaks it.
-Switches that announce host routes share a subnet without a link: then a segment has several broadcast domains.
+an access link, a trunk or a VXLAN network. A link that closes a loop is an error, unless spanning tree on a node of the
+loop breaks it. Switches that announce host routes share a subnet without a link: then a segment has several broadcast
+domains.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +20,7 @@ from testbed.topology.resolve import ResolvedLink
 from testbed.topology.resolved import Given, Port, ResolvedNode
 
 _Vertex = tuple[str, str | int]
-"""(switch, VLAN), (bridge, "") or (host, interface)."""
+"""(switch, VLAN), (bridge, "") or (host, interface); ("", VNI) for a VXLAN network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +110,7 @@ def _access_vlan(node: ResolvedNode, link: ResolvedLink, problems: Problems) -> 
 
 def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> list[Segment]:
     """Return the segments in the order of their first SVI, then of their first link."""
-    joined, loops, parts = _Joined(), _Joined(), _Joined()
-    bundles: set[tuple[Port, Port]] = set()
-    for link in links:
-        a, b = (port.carrier for port in link.ports)
-        parts.join((a.node.name, ""), (b.node.name, ""))
-        pairs = [(_untagged(a), _untagged(b))]
-        pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
-        # A host passes nothing on; several links between the same two bonds are one.
-        loopless = (a, b) in bundles or any(KINDS[end.node.kind].is_host for end in (a, b))
-        if a.members and b.members:
-            bundles |= {(a, b), (b, a)}
-        for one, other in pairs:
-            if one is None or other is None:
-                continue
-            joined.join(one, other)
-            # A node with spanning tree breaks each loop that it is in; a bridge without it passes its messages on.
-            if not (loopless or a.node.stp or b.node.stp or loops.join(one, other)):
-                loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
-                cure = (
-                    "'stp: true' on a switch or bridge in it runs spanning tree, 'routing: frr' routes between switches"
-                )
-                problems.add(link.path, f"{loop}: {cure}")
+    joined, parts = _join(nodes, links, problems)
     vlans = [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.vlans.items()]
     svis = [SviAddress(node, vlan, given) for node, vlan, addresses in vlans for given in addresses]
     for svi in svis:
@@ -166,6 +148,37 @@ def _untagged(port: Port) -> _Vertex | None:
 def _describe(vertex: _Vertex, nodes: dict[str, ResolvedNode]) -> str:
     name, part = vertex
     return KINDS[nodes[name].kind].describe(nodes[name], part)
+
+
+def _join(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], problems: Problems) -> tuple[_Joined, _Joined]:
+    """Return the broadcast domains, and the parts of the lab that no link joins; report links that close a loop."""
+    joined, loops, parts = _Joined(), _Joined(), _Joined()
+    bundles: set[tuple[Port, Port]] = set()
+    networks = [((node.name, vlan), vni) for node in nodes.values() for vlan, vni in node.vnis.items()]
+    for vertex, vni in networks:
+        joined.join(("", vni), vertex)
+        loops.join(("", vni), vertex)
+    for link in links:
+        a, b = (port.carrier for port in link.ports)
+        parts.join((a.node.name, ""), (b.node.name, ""))
+        pairs = [(_untagged(a), _untagged(b))]
+        pairs += [((a.node.name, vlan), (b.node.name, vlan)) for vlan in a.trunk if b.trunk]
+        # A host passes nothing on; several links between the same two bonds are one.
+        loopless = (a, b) in bundles or any(KINDS[end.node.kind].is_host for end in (a, b))
+        if a.members and b.members:
+            bundles |= {(a, b), (b, a)}
+        for one, other in pairs:
+            if one is None or other is None:
+                continue
+            joined.join(one, other)
+            # A node with spanning tree breaks each loop that it is in; a bridge without it passes its messages on.
+            if not (loopless or a.node.stp or b.node.stp or loops.join(one, other)):
+                loop = f"this link closes a layer-2 loop ({_describe(one, nodes)})"
+                cure = (
+                    "'stp: true' on a switch or bridge in it runs spanning tree, 'routing: frr' routes between switches"
+                )
+                problems.add(link.path, f"{loop}: {cure}")
+    return joined, parts
 
 
 class _Joined:

@@ -17,6 +17,8 @@ MAX_DELAY_S = 100.0
 
 LABEL = r"[A-Za-z0-9](([A-Za-z0-9_-]|\.(?=[A-Za-z0-9])){0,61}[A-Za-z0-9_])?"
 INTERFACE = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,14}"
+MAX_VNI = (1 << 24) - 1
+"""The largest number of a VXLAN network (RFC 7348)."""
 MAX_RDMA_NAME = 63
 """IB_DEVICE_NAME_MAX (64) of the kernel's rdma/rdma_netlink.h, less the final zero byte."""
 RDMA = rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_RDMA_NAME - 1}}}"
@@ -178,6 +180,7 @@ Label = Annotated[str, AfterValidator(check_label), _matching(LABEL)]
 InterfaceName = Annotated[str, AfterValidator(check_interface), _matching(INTERFACE)]
 _VLANS = _between("VLAN", 1, 4094)
 Vlan = Annotated[int, _VLANS, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 4094})]
+Vni = Annotated[int, _between("VNI", 1, MAX_VNI), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_VNI})]
 VlanKey = Annotated[int, _VLANS, _matching(_VLAN)]
 # 68: the smallest MTU of IPv4 (RFC 791), and of a veth; 65535: the largest.
 Mtu = Annotated[

@@ -90,7 +90,11 @@ def entries(rows: Sequence[TableRow]) -> Table:
 
 
 def state_of(row: TableRow) -> str:
-    return f"{row['state']}, kernel has {row['data_plane']}" if row["data_plane"] else row["state"]
+    by = f"{row['state']} by {', '.join(row['vteps'])}" if row["vteps"] else row["state"]
+    moves = f"move {row['sequence']}" if row["sequence"] else ""
+    duplicate = "duplicate" if row["duplicate"] else ""
+    kernel = f"kernel has {row['data_plane']}" if row["data_plane"] else ""
+    return ", ".join(filter(None, (by, moves, duplicate, kernel)))
 
 
 def changes(before: Sequence[TableRow], after: Sequence[TableRow]) -> list[str]:

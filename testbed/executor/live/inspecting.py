@@ -158,6 +158,9 @@ def table_rows(switch: Switch) -> list[TableRow]:
             "state": row.get("state", "learned"),
             "age_s": row.get("age"),
             "data_plane": row.get("data_plane") or "",
+            "vteps": row.get("vteps") or [],
+            "sequence": row.get("sequence"),
+            "duplicate": bool(row.get("duplicate")),
         }
         for table in TABLES
         for row in found[table]

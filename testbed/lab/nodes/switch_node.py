@@ -32,6 +32,8 @@ class Switch(Node[Interface]):
         """The profile that it starts with."""
         self.profile_changes: list[Callable[[Profile], None]] = []
         """Called with the profile that it is to have; one may raise InputError, and the switch keeps its own."""
+        self.annotate: Callable[[dict[str, Any]], dict[str, Any]] = dict
+        """Adds to its tables what others than its agent know."""
         self._values = Overlay(lambda _: self.profile(), self._set_profile)
         self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
 
@@ -167,7 +169,7 @@ class Switch(Node[Interface]):
         """Return the ARP, ND and FDB tables in full, see testbed.switch.control. `data_plane` of an entry is the MAC by
         which the kernel forwards, if a command gave it another one than the control plane has; an entry that only the
         kernel has is `static`."""
-        return self._ask("tables")
+        return self.annotate(self._ask("tables"))
 
     def arp_table(self) -> dict[str, str]:
         """Return IP to MAC, as the control plane has it."""

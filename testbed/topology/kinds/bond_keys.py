@@ -8,11 +8,12 @@ from testbed.documents.problems import Problems
 from testbed.topology.definition import Definition
 from testbed.topology.plan import Bond, HashPolicy
 from testbed.topology.resolved import Port
-from testbed.topology.values import Address4, Address6, InterfaceName, Mac
+from testbed.topology.values import MAX_VNI, Address4, Address6, InterfaceName, Mac
 
 Mode = Literal["802.3ad", "active-backup", "balance-xor"]
 OF_MODE = {
     "broadcast_neighbor": ("802.3ad",),
+    "es_id": ("802.3ad",),
     "lacp_rate": ("802.3ad",),
     "system": ("802.3ad",),
     "hash": ("802.3ad", "balance-xor"),
@@ -43,6 +44,9 @@ class BondDefinition(Definition):
     broadcast_neighbor: bool | None = None
     """802.3ad: true sends ARP and neighbour discovery by all members, for switches that do not tell each other what
     they hear. Default false."""
+    es_id: int | None = Field(None, ge=1, le=MAX_VNI)
+    """Switch, 802.3ad: the number of its Ethernet segment beside `system` (EVPN multihoming): port channels of several
+    switches with both in common lead to one host."""
     mac: Mac | None = None
     """Default: that of its first member."""
     ipv4: Address4 | None = None
@@ -68,6 +72,7 @@ def bond(definition: BondDefinition, port: Port, problems: Problems) -> Bond:
         primary=definition.primary or "",
         system=definition.system or "",
         broadcast_neighbor=bool(definition.broadcast_neighbor),
+        es_id=definition.es_id or 0,
     )
 
 

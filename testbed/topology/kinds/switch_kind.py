@@ -11,7 +11,7 @@ from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
-from testbed.topology.values import ADDRESS_SCHEMA, Address, Mac, Vlan, VlanKey
+from testbed.topology.values import ADDRESS_SCHEMA, Address, Mac, Vlan, VlanKey, Vni
 
 DEFAULT_VLAN = 1
 """The default VLAN of a switch and of a port, as on a factory-default switch."""
@@ -54,6 +54,16 @@ class SwitchKeys(BondKeys, RoutedKeys, BridgeKeys):
     Switch: the MAC of its SVIs, planned when absent. Switches that each give one may have the same SVI addresses in one
     VLAN: with one MAC for all they are an anycast gateway.
     """
+    vnis: Annotated[dict[VlanKey, Vni], Field(json_schema_extra={"additionalProperties": False})] | None = None
+    """
+    Switch: the VXLAN networks of its VLANs, such as `{10: 10010}`; needs `routing: evpn`. VLANs with the same VNI are
+    one layer-2 network. Merged VLAN by VLAN when several levels of the file have the key.
+    """
+    l3vni: Vni | None = None
+    """
+    Switch: the VXLAN network by which switches route between their VLANs with a VNI (symmetric IRB, RFC 9135), whose
+    SVIs are in a VRF `tenant` then. Without it a switch routes between its own VLANs only.
+    """
     ecmp_seed: int | None = Field(None, ge=1, le=0xFFFFFFFF)
     """
     Switch: the key of the hash by which flows share next hops of equal cost. Default: one of its own, made of its name.
@@ -83,6 +93,7 @@ class Switch(Kind):
         keys: SwitchKeys = node.keys
         node.host_routes = bool(keys.host_routes)
         node.stp = bool(keys.stp)
+        node.vnis = dict(keys.vnis or {})
         for vlan, addresses in (keys.vlans or {DEFAULT_VLAN: []}).items():
             found = node.vlans[vlan] = {}
             for index, address in enumerate(addresses):
@@ -108,6 +119,7 @@ class Switch(Kind):
                 keys.svi_mac or svi_mac(node.number),
                 **by_family({family: given.address for family, given in addresses.items()}),
                 proxy_arp=vlan in proxy_arp,
+                vni=node.vnis.get(vlan, 0),
             )
             for vlan, addresses in sorted(node.vlans.items())
         )
@@ -115,9 +127,10 @@ class Switch(Kind):
             if not node.vlans.get(vlan):
                 wrong = f"{node.name!r} has no SVI with an address in VLAN {vlan} to answer for other addresses"
                 problems.add((*node.paths["proxy_arp"], index), wrong)
-        speaker = bgp(node.number) if any(interface.routed for interface in interfaces) else None
+        routed = any(interface.routed for interface in interfaces)
+        speaker = bgp(node.number, evpn=node.routing == "evpn") if routed else None
         if node.host_routes and speaker is None:
-            wrong = f"'host_routes' needs a routed link of {node.name!r} ('routing: frr'): BGP announces them"
+            wrong = f"'host_routes' needs a routed link of {node.name!r} ('routing: frr' or 'evpn'): BGP announces them"
             problems.add(node.paths["host_routes"], wrong, at_key=True)
         own = [address for svi in svis for address in svi.addresses]
         return Node(
@@ -133,4 +146,7 @@ class Switch(Kind):
             host_routes=node.host_routes,
             stp=node.stp,
             ecmp_seed=keys.ecmp_seed or 0,
+            vtep=speaker.router_id if speaker and node.vnis else None,
+            l3vni=keys.l3vni or 0,
+            anycast=keys.svi_mac is not None,
         )

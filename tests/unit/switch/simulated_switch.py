@@ -1,11 +1,11 @@
 """A switch in simulated time: what goes in is an ARP packet or a miss, what comes out is read from the effects."""
 
 from ipaddress import IPv4Address, IPv4Interface
-from typing import Literal
 
 from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
+from testbed.switch.fdb import Lost
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.packets import Packet
 from testbed.switch.profile import Profile, profile
@@ -57,8 +57,16 @@ class Switch:
     def miss(self, ip: IPAddress, vlan: int = 10) -> None:
         self._apply(self.plane.on_miss(self._ns(), vlan, ip))
 
-    def fdb(self, mac: str, port: str | None, vlan: int = 10, lost: Literal["aged", "flushed"] = "aged") -> None:
-        self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port, lost))
+    def fdb(self, mac: str, port: str | None, vlan: int = 10, lost: Lost = "aged", vteps: tuple[str, ...] = ()) -> None:
+        self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port, lost, vteps))
+
+    def fabric(self, ip: IPAddress, mac: str | None, vlan: int = 10) -> None:
+        """EVPN puts another switch's address into the kernel's table, or withdraws it."""
+        if mac is None:
+            self.neighbours.pop((vlan, ip), None)
+        else:
+            self.neighbours[vlan, ip] = mac
+        self._apply(self.plane.on_fabric(vlan, ip, mac))
 
     def clear(self, ip: IPv4Address | None = None) -> None:
         self._apply(self.plane.clear(4, ip=ip))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from testbed.switch.frr import bgpd_conf, shortest_paths
+from testbed.switch.profile import profile
 from testbed.topology import Topology
 from testbed.topology.fabrics import fat_tree, leaf_spine
 
@@ -13,7 +14,7 @@ HOSTS1, HOSTS2 = IPv4Network("10.1.1.0/24"), IPv4Network("10.1.2.0/24")
 
 def test_the_configuration_of_a_leaf() -> None:
     assert (
-        bgpd_conf(FABRIC.nodes["leaf1"])
+        bgpd_conf(FABRIC.nodes["leaf1"], profile("sonic"))
         == """\
 hostname leaf1
 router bgp 4200000003
@@ -39,7 +40,7 @@ router bgp 4200000003
 
 
 def test_host_routes_are_announced_from_a_table_of_their_own() -> None:
-    text = bgpd_conf(replace(FABRIC.nodes["leaf1"], host_routes=True))
+    text = bgpd_conf(replace(FABRIC.nodes["leaf1"], host_routes=True), profile("sonic"))
     assert text.count("  redistribute connected\n  redistribute table-direct 10\n") == 2
 
 

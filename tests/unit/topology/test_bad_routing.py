@@ -15,7 +15,7 @@ def test_an_unknown_routing_is_refused_with_those_there_are() -> None:
     link = '    - {endpoints: ["a:e1", "b:e1"]}\n'
     assert_refused_at_caret(
         f"name: lab\ntopology:\n  routing: ^ospf\n{LINKS}{link}",
-        "'routing' must be 'static' or 'frr', not the string 'ospf'",
+        "'routing' must be 'static', 'frr' or 'evpn', not the string 'ospf'",
     )
 
 
@@ -32,7 +32,7 @@ def test_frr_without_a_routed_link_is_refused(link: str) -> None:
 def test_host_routes_without_bgp_to_announce_them() -> None:
     assert_refused_at_caret(
         with_node("{kind: switch, ^host_routes: true}"),
-        "'host_routes' needs a routed link of 'n' ('routing: frr'): BGP announces them",
+        "'host_routes' needs a routed link of 'n' ('routing: frr' or 'evpn'): BGP announces them",
     )
 
 
