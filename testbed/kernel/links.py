@@ -61,6 +61,7 @@ _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23,
 _IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS, _IFLA_VRF_TABLE = 8, 32, 1
+_IFLA_BRPORT_BACKUP_PORT, _IFLA_BRPORT_BACKUP_NHID = 34, 44
 _IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_TOS, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 6, 7, 15
 _VXLAN_PORT, _INHERIT = 4789, 1
 _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
@@ -210,6 +211,10 @@ class Links(Netlink):
         self._add("dummy", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac))
         return self.index(name)
 
+    def add_monitor(self, name: str) -> None:
+        """Create a device that sees the netlink messages of the namespace (nlmon), and set it up."""
+        self._add("nlmon", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
+
     def add_ifb(self, name: str) -> None:
         """Create an intermediate functional block device and set it up."""
         self._add("ifb", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
@@ -280,6 +285,12 @@ class Links(Netlink):
         (neigh_suppress)."""
         flags = netlink.u8(_IFLA_BRPORT_LEARNING, 0) + netlink.u8(_IFLA_BRPORT_NEIGH_SUPPRESS, 1)
         self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_PROTINFO, flags))
+
+    def set_backup(self, index: int, tunnel: int, group: int) -> None:
+        """Have a bridge send what is for a port without a carrier by a VXLAN network's port instead, to the far ends of
+        a next-hop group; with 0 for both: drop it."""
+        given = netlink.u32(_IFLA_BRPORT_BACKUP_PORT, tunnel) + netlink.u32(_IFLA_BRPORT_BACKUP_NHID, group)
+        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_PROTINFO, given))
 
     def set_flooding(self, index: int, flood: bool) -> None:
         """Set whether a bridge floods frames to unknown MACs out of a port."""

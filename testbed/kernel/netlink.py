@@ -71,7 +71,7 @@ class Netlink:
         answers: list[Message] = []
         consistent = True
         while True:
-            for answer, flags, content in _messages(self._socket.recv(_RECEIVE)):
+            for answer, flags, content in messages(self._socket.recv(_RECEIVE)):
                 consistent &= not flags & INTERRUPTED
                 if answer in (ERROR, DONE):
                     (number,) = struct.unpack_from("=i", content)
@@ -112,7 +112,7 @@ class Netlink:
                 continue
             numbers = [value for level, kind, value in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)]
             number = int.from_bytes(numbers[0], sys.byteorder, signed=True) if numbers else -1
-            yield from ((number, kind, body) for kind, _, body in _messages(data))
+            yield from ((number, kind, body) for kind, _, body in messages(data))
 
     def lost(self) -> int:
         """Return the number of messages dropped since the last call, as far as `news` has read."""
@@ -124,7 +124,8 @@ class Netlink:
         return max(1, self._dropped - before)
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (kind, flags, body) of the messages in one packet."""
     offset = 0
     while offset < len(data):
         length, kind, flags, *_ = _HEADER.unpack_from(data, offset)

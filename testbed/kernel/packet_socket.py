@@ -1,4 +1,4 @@
-"""Frames of one EtherType from all interfaces of a namespace, by a packet socket: packet(7)."""
+"""Frames of one EtherType from all interfaces of a namespace, or from one, by a packet socket: packet(7)."""
 
 import ctypes
 import errno
@@ -11,7 +11,7 @@ Step = tuple[int, int, int, int]
 LOAD_BYTE, JUMP_IF_EQUAL, RETURN = 0x30, 0x15, 0x06
 HOST, BROADCAST, MULTICAST = socket.PACKET_HOST, socket.PACKET_BROADCAST, socket.PACKET_MULTICAST
 """Destinations of a frame: the interface's MAC, all, a group."""
-_LONGEST = 2048
+_LONGEST = 1 << 14
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
 
@@ -19,7 +19,7 @@ _SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
 class PacketSocket:
     """A socket of the calling thread's namespace, with `buffer` bytes each for receiving and sending."""
 
-    def __init__(self, ethertype: int, buffer: int, program: Sequence[Step] = ()) -> None:
+    def __init__(self, ethertype: int, buffer: int, program: Sequence[Step] = (), interface: str = "") -> None:
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         self._socket = socket.socket(socket.AF_PACKET, kind, socket.htons(ethertype))
         if program:
@@ -28,6 +28,8 @@ class PacketSocket:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, given)
         for option in _SO_RCVBUFFORCE, _SO_SNDBUFFORCE:
             self._socket.setsockopt(socket.SOL_SOCKET, option, buffer)
+        if interface:
+            self._socket.bind((interface, ethertype))
 
     def fileno(self) -> int:
         return self._socket.fileno()

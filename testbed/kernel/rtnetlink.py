@@ -52,7 +52,8 @@ _IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
 _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
-_NDA_PROTOCOL, _NDA_NH_ID, _NTF_STICKY = 12, 13, 0x40
+_NDA_PROTOCOL, _NDA_NH_ID, _NDA_FLAGS_EXT, _NTF_SELF, _NTF_EXT_LEARNED, _NTF_STICKY = 12, 13, 15, 0x2, 0x10, 0x40
+_PEER_SYNC = 0x2  # NTF_E_MH_PEER_SYNC of FRR's include/linux/neighbour.h; the kernel has another flag for it
 _NHA_ID, _NHA_GROUP, _NHA_GATEWAY = 1, 2, 6
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
 _NDTPA_APP_PROBES, _NDTPA_MCAST_PROBES = 9, 11
@@ -78,6 +79,8 @@ class Neighbour:
     mac: str | None
     protocol: int = 0
     """The routing protocol that set it, such as ZEBRA."""
+    sync: bool = False
+    """In a request of FRR's: true if another switch of the same Ethernet segment has heard the neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,18 @@ class Rtnetlink(Links):
         body += netlink.u8(_NDA_PROTOCOL, protocol) if protocol else b""
         self.request(RTM_NEWNEIGH, body, _UPSERT)
 
+    def set_external_neighbour(self, index: int, ip: IPAddress, mac: str) -> None:
+        """Add an entry of zebra's, as it adds those of remote neighbours."""
+        body = _NDMSG.pack(FAMILIES[ip.version], index, NUD_NOARP, _NTF_EXT_LEARNED, 0)
+        body += netlink.attribute(_NDA_DST, ip.packed) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
+        self.request(RTM_NEWNEIGH, body + netlink.u8(_NDA_PROTOCOL, ZEBRA), _UPSERT)
+
+    def set_far_ends(self, index: int, mac: str, group: int) -> None:
+        """Add a VXLAN device's entry for a MAC that is behind all far ends of a next-hop group."""
+        body = _NDMSG.pack(socket.AF_BRIDGE, index, NUD_PERMANENT, _NTF_SELF | _NTF_EXT_LEARNED, 0)
+        body += netlink.attribute(_NDA_LLADDR, mac_bytes(mac)) + netlink.u32(_NDA_NH_ID, group)
+        self.request(RTM_NEWNEIGH, body, _UPSERT)
+
     def set_solicitations(self, index: int, multicast: int, application: int, retransmit_ms: int) -> None:
         """Set by how many requests an interface resolves an IPv4 address: those that it sends, and those by which it
         asks this program; and the time between them. As sysctls below net/ipv4/neigh do (struct ndtmsg)."""
@@ -286,7 +301,8 @@ def neighbour_of(body: bytes) -> Neighbour | None:
         return None
     mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
     protocol = netlink.number(values.get(_NDA_PROTOCOL, b""))
-    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac, protocol)
+    sync = bool(netlink.number(values.get(_NDA_FLAGS_EXT, b"")) & _PEER_SYNC)
+    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac, protocol, sync)
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:

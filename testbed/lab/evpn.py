@@ -15,6 +15,7 @@ from testbed.kernel.rtnetlink import fdb_entry
 from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import events
 from testbed.switch.frames import NO_MAC
+from testbed.switch.segments import Segment, parse
 from testbed.topology import IPNetwork, Svi
 
 Ask = Callable[[Switch, str, str], str]
@@ -38,10 +39,49 @@ def missing(switches: Sequence[Switch], ask: Ask, due: Mapping[str, Collection[I
                 reached = peer.vtep is not None and ip_network(peer.vtep) in due[switch.name]
                 if reached and (svi.network, peer.vtep) not in has:
                     return f"{switch} sends no broadcasts of VNI {svi.vni} to {peer.name}"
+        if lack := _missing_segment(switch, ask, vteps, due[switch.name]):
+            return lack
         vni = switch.planned.l3vni
         if vni and json.loads(ask(switch, "zebra", f"show evpn vni {vni} json")).get("state") != "Up":
             return f"VNI {vni} of {switch} is not up"
     return ""
+
+
+def _missing_segment(switch: Switch, ask: Ask, vteps: Sequence[Switch], reached: Collection[IPNetwork]) -> str:
+    """Describe the first Ethernet segment of a switch that lacks another switch, of those that have it and are up."""
+    own = _segments(switch)
+    if not own:
+        return ""
+    for port, key in own.items():
+        peers = [other for other in vteps if key in _up_segments(other)]
+        views = {peer: _view(peer, ask, key) for peer in peers}
+        if switch not in peers:
+            continue
+        for other in peers:
+            vtep = str(other.planned.vtep)
+            if other is not switch and ip_network(vtep) in reached and vtep not in views[switch].others:
+                return f"{switch}:{port} does not know that {other} has its Ethernet segment"
+        if not any(view.forwarder for view in views.values()):
+            return f"no switch delivers floods to the Ethernet segment of {switch}:{port}"
+    return ""
+
+
+def _view(switch: Switch, ask: Ask, key: tuple[str, int]) -> Segment:
+    """Return a segment as a switch's zebra has it."""
+    port = next(port for port, one in _segments(switch).items() if one == key)
+    shown = parse(json.loads(ask(switch, "zebra", "show evpn es detail json")))
+    unknown = Segment(port, "", forwarder=False, others=(), group=0)
+    return next((segment for segment in shown if segment.port == port), unknown)
+
+
+def _up_segments(switch: Switch) -> list[tuple[str, int]]:
+    return [key for port, key in _segments(switch).items() if switch.kernel.carry([switch[port].index])]
+
+
+def _segments(switch: Switch) -> dict[str, tuple[str, int]]:
+    """Return the system and the number of the Ethernet segments, by their ports."""
+    bonds = {port.name: port.bond for port in switch.planned.bonds if port.bond}
+    return {name: (bond.system, bond.es_id) for name, bond in bonds.items() if bond.es_id}
 
 
 def annotated(switch: Switch, ask: Ask, tables: Tables) -> Tables:

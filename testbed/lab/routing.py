@@ -5,7 +5,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.processes import Process
 from testbed.protocol import events
-from testbed.switch import frr
+from testbed.switch import frr, vty
 from testbed.switch.profile import Profile
 from testbed.topology import IPNetwork, Plan
 
@@ -31,11 +30,6 @@ USER = "frr"
 START_PAUSE_S = 0.05
 START_S = 60.0
 """Seconds for the first convergence. A fat tree of 20 switches has 80 daemons."""
-ANSWER_S = 10.0
-END = b"\0\0\0"
-"""The end of a daemon's answer, before the status, one byte."""
-REFUSED = (2, 3, 4, 13)
-"""Status of a command that is not carried out: no match, ambiguous, incomplete, failed (lib/command.h)."""
 
 
 class Routing:
@@ -130,6 +124,8 @@ class Routing:
         self._detection[switch.name] = frr.detection(switch.first_profile)
         switch.annotate = partial(evpn.annotated, switch, self.ask)
         switch.profile_changes.append(partial(self._follow_profile, switch))
+        if switch.planned.multihoming:
+            switch.follow_segments(self._directory(switch))
 
     def _follow_profile(self, switch: Switch, profile: Profile) -> None:
         wanted, bgp = frr.detection(profile), switch.planned.bgp
@@ -226,23 +222,10 @@ class Routing:
     def ask(self, switch: Switch, daemon: str, *commands: str) -> str:
         """Return a daemon's answer to the last of some commands, over the socket that vtysh uses. TestbedError for one
         that it refuses."""
-        with socket.socket(socket.AF_UNIX) as vty:
-            vty.settimeout(ANSWER_S)
-            try:
-                vty.connect(str(self._directory(switch) / f"{daemon}.vty"))
-                for line in ("enable", *commands):
-                    vty.sendall(line.encode() + b"\0")
-                    answer = b""
-                    while answer[-4:-1] != END:
-                        if not (data := vty.recv(1 << 16)):
-                            raise TestbedError(f"{switch}: FRR's {daemon} ended during {line!r}")
-                        answer += data
-                    if answer[-1] in REFUSED:
-                        text = answer[:-4].decode(errors="replace").strip()
-                        raise TestbedError(f"{switch}: FRR's {daemon} refuses {line!r}: {text}")
-            except OSError as error:
-                raise TestbedError(f"{switch}: FRR's {daemon} does not answer {commands[-1]!r}: {error}") from error
-        return answer[:-4].decode()
+        try:
+            return vty.ask(self._directory(switch) / f"{daemon}.vty", *commands)
+        except TestbedError as error:
+            raise TestbedError(f"{switch}: {error.message}") from error
 
     def close(self) -> None:
         """Kill all daemons at once: no reaction of the others to that is of interest."""

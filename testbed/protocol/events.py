@@ -501,6 +501,16 @@ class Route(Data):
     ports: list[str]
 
 
+class Segment(Data):
+    port: str
+    esi: str
+    """The identifier of the Ethernet segment."""
+    others: list[str]
+    """The other switches that have it, by the addresses of their tunnels."""
+    reason: str | None = None
+    """`not-forwarder`: another one delivers floods."""
+
+
 class Duplicate(Data):
     vlan: int
     mac: str
@@ -558,6 +568,12 @@ PORT_DISABLED = Kind("port.disabled", Port, "{port} is disabled: {mac} moves too
 PORT_ENABLED = Kind("port.enabled", Port, "{port} is enabled again")
 BLOCKED = Kind("lossless.blocked", Lossless, "lossless packets for {ip} are dropped")
 UNBLOCKED = Kind("lossless.unblocked", Lossless, "lossless packets for {ip} are forwarded")
+EVPN_SEGMENT = Kind(
+    "evpn.segment",
+    Segment,
+    "{port} gets the floods of other switches ({esi}, also on {others})",
+    {"not-forwarder": "{port} does not get the floods of other switches ({esi}, also on {others})"},
+)
 EVPN_DUPLICATE = Kind("evpn.duplicate", Duplicate, "A MAC or an address moves too often between switches (EVPN).")
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")

@@ -36,6 +36,11 @@ class FabricEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentsChange:
+    """Something has changed on which the Ethernet segments of the switch depend."""
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierLost:
     """An SVI has lost its carrier: no port of the bridge has one."""
 
@@ -75,4 +80,4 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | FabricEntry | CarrierLost | SviChange | Flushed | RouteChange | Lost
+Change = Miss | FdbChange | FabricEntry | SegmentsChange | CarrierLost | SviChange | Flushed | RouteChange | Lost

@@ -161,7 +161,7 @@ class ControlPlane:
 
     def neighbours(self, now: int, family: Family) -> list[dict[str, Any]]:
         """Return the ARP or ND table; see `NeighbourTable.rows`."""
-        return self._neighbours.table.rows(now, family, self._core.svis.network)
+        return self._neighbours.table.rows(now, family, self._neighbours.where)
 
     def _answer(self, vlan: int, packet: Packet) -> None:
         svis = self._core.svis

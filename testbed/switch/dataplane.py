@@ -14,6 +14,7 @@ from testbed.kernel import ipv6, links
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.links import USER_HZ, LinkState, link_state
+from testbed.kernel.netlink_monitor import NetlinkMonitor
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import FdbEntry, Neighbour, Rtnetlink
 from testbed.switch import frames, nd
@@ -26,6 +27,7 @@ from testbed.switch.changes import (
     Lost,
     Miss,
     RouteChange,
+    SegmentsChange,
     SviChange,
 )
 from testbed.switch.frr import HOST_ROUTES_TABLE
@@ -97,6 +99,11 @@ class DataPlane:
         self._monitor = Rtnetlink()
         groups = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV6_IFADDR, *(_FORWARDING_GROUPS if node.bgp else ()))
         self._monitor.listen(groups, buffer=_BUFFER)
+        self._zebra = NetlinkMonitor(self._netlink, _BUFFER) if node.multihoming else None
+        """What zebra asks of the kernel, which refuses some of it."""
+        self._synced: set[tuple[int, IPAddress]] = set()
+        """Index and address of the entries that were made in its place."""
+        self._segments = {bond.name for bond in node.bonds if bond.bond and bond.bond.es_id}
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
         self._listening = {svi.vlan for svi in node.svis if svi.proxy_arp or svi.vni}
@@ -136,17 +143,24 @@ class DataPlane:
         return [file.fileno() for file in self._files()]
 
     def _files(self) -> list[Rtnetlink | PacketSocket]:
-        return [self._monitor, self._arp, *([self._nd] if self._nd else [])]
+        return [self._monitor, self._arp, *(file for file in (self._nd, self._zebra) if file)]
 
     # Inputs from the switch
 
     def changes(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
         """Yield changes of the tables. `known` is the port by VLAN and MAC, as far as the caller has followed them: if
         messages about them were dropped, differences are read from the tables."""
-        forwarding = False
+        self._complete()
+        forwarding = segments = hops = False
         for kind, body in self._monitor.news():
             forwarding |= kind in _FORWARDING and self.node.bgp is not None
+            segments |= bool(self._segments) and self._concerns_segments(kind, body)
+            hops |= self._zebra is not None and kind in (rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
             yield from self._change(kind, body)
+        if segments:
+            yield SegmentsChange()
+        if hops:
+            yield from self._tunnels.regrouped(self._netlink)
         yield from self._tunnels.rest()
         if lost := self._monitor.lost():
             yield Lost("messages about its tables", lost)
@@ -154,6 +168,36 @@ class DataPlane:
             forwarding = self.node.bgp is not None
         if forwarding:
             yield from self._route_changes()
+
+    def _complete(self) -> None:
+        """Do what zebra has asked of the kernel in vain: the entry of a host that another switch of a segment has heard
+        (frr #15253), and that of a MAC behind several switches ("A nexthop fdb cannot be dynamic")."""
+        for kind, body in self._zebra.requests() if self._zebra else ():
+            if kind not in (rt.RTM_NEWNEIGH, rt.RTM_DELNEIGH):
+                continue
+            with contextlib.suppress(OSError):  # the interface is gone, or the group
+                if found := rt.neighbour_of(body):
+                    self._synchronise(kind, found)
+                elif kind == rt.RTM_NEWNEIGH and (entry := rt.fdb_entry(body)) and entry.group:
+                    self._netlink.set_far_ends(entry.index, entry.mac, entry.group)
+
+    def _synchronise(self, kind: int, found: Neighbour) -> None:
+        key = found.index, found.ip
+        if (self._svis.get(found.index), found.ip) in self._set:
+            return  # this switch has heard it, too
+        if kind == rt.RTM_NEWNEIGH and found.sync and found.mac:
+            self._synced.add(key)
+            self._netlink.set_external_neighbour(*key, found.mac)
+        elif key in self._synced:
+            self._synced.discard(key)
+            if kind == rt.RTM_DELNEIGH:
+                self._netlink.delete_neighbour(*key)
+
+    def _concerns_segments(self, kind: int, body: bytes) -> bool:
+        if kind in (rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP):
+            return True
+        found = link_state(body) if kind in (links.RTM_NEWLINK, links.RTM_DELLINK) else None
+        return found is not None and found[1].name in self._segments
 
     def _differences(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
         yield from self._svi_differences()
@@ -388,6 +432,16 @@ class DataPlane:
         """Set a port up or down. The bridge forgets the MACs of a port that goes down."""
         if (index := self._port(port)) is not None:
             self._netlink.set_link(index, up=up)
+
+    def set_backup(self, port: str, group: int) -> None:
+        """Reach the host behind a port channel by the switches of a next-hop group while its own links are down. The
+        kernel can do so for a port with one VXLAN network."""
+        plan = self.node.interface(port)
+        tunnels = self._tunnels.of_vlans({vlan for vlan in (plan.vlan, *plan.trunk) if vlan})
+        index = self._port(port)
+        if index is not None and len(tunnels) == 1:
+            with contextlib.suppress(OSError):  # the group is gone already: the next change says so
+                self._netlink.set_backup(index, tunnels[0] if group else 0, group)
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """Add or delete the blackhole for packets to `ip` that the DSCP rules send to its table."""

@@ -97,6 +97,13 @@ class Neighbours:
             updated = events.UPDATED(mac=mac, old_mac=before, port=port, old_port=old_port, reason="evpn")
             self._core.emit_of(key, updated)
 
+    def where(self, key: Key, mac: str) -> tuple[str, str | None]:
+        """Return the state and the port of an address that EVPN owns: that of a host here which another switch of its
+        Ethernet segment has heard is `synced`."""
+        if self._fdb.is_local(key[0], mac):
+            return "synced", self._fdb.port(key[0], mac)
+        return "remote", self._core.svis.network(key[0])
+
     def flushed(self, vlan: int, mac: str) -> None:
         """Handle that the FDB has lost a MAC, and not by its age: the profile says what becomes of its entries."""
         action = self._core.profile.fdb_flush

@@ -1,6 +1,7 @@
 """The agent process: control planes working on their data planes, in one loop that sleeps until the next deadline."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -8,20 +9,35 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.protocol import events
-from testbed.switch.changes import CarrierLost, FabricEntry, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
+from testbed.switch.changes import (
+    CarrierLost,
+    FabricEntry,
+    FdbChange,
+    Flushed,
+    Lost,
+    Miss,
+    RouteChange,
+    SegmentsChange,
+    SviChange,
+)
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
+from testbed.switch.segments import ELECTION_S, Segments
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
-COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed")
+COMMANDS = (
+    *("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed"),
+    "follow_segments",
+)
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a distant deadline: epoll is late by a thousandth, up to 0.1 s."""
@@ -126,6 +142,7 @@ class _Switch:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._delay = 0.0
+        self._segments: Segments | None = None
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
         self._act(self._control.start)
@@ -169,6 +186,8 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost, vteps):
                     self._act(self._control.on_fdb, vlan, mac, port, lost, vteps)
+                case SegmentsChange():
+                    self._follow_segments()
                 case FabricEntry(vlan, ip, mac):
                     self._do(time.monotonic_ns(), self._control.on_fabric(vlan, ip, mac))
                 case SviChange(vlan, mac, addresses):
@@ -182,6 +201,22 @@ class _Switch:
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
                     kind = events.ROUTE_INSTALLED if ports else events.ROUTE_LOST
                     self._do(time.monotonic_ns(), [Event(kind.name, fields)])
+
+    def _follow_segments(self) -> None:
+        """Follow zebra's segments now, and when an election that begins now is over."""
+        if self._segments is not None:
+            self._refresh_segments()
+            self._loop.call_later(ELECTION_S, self._refresh_segments)
+
+    def _refresh_segments(self) -> None:
+        assert self._segments is not None
+        with contextlib.suppress(TestbedError):  # zebra is gone: the kernel goes on with what it has
+            for segment in self._segments.refresh():
+                self.data.set_backup(segment.port, segment.group)
+                found = events.EVPN_SEGMENT(port=segment.port, esi=segment.esi, others=[*segment.others])
+                fields = {"switch": self.data.node.name, **vars(found)}
+                fields |= {} if segment.forwarder else {"reason": "not-forwarder"}
+                self._do(time.monotonic_ns(), [Event(found.kind_name, fields)])
 
     def _report(self, lost: Lost) -> None:
         fields = vars(events.LOST(what=lost.what, records=lost.number))
@@ -246,6 +281,10 @@ class _Switch:
 
     def add_routed(self, index: int, port: str) -> None:
         self.data.know_routed(index, port)
+
+    def follow_segments(self, namespace: str, directory: str) -> None:
+        self._segments = Segments(namespace, Path(directory))
+        self._follow_segments()
 
     def restart(self) -> None:
         self._act(self._control.restart)

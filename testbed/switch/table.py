@@ -11,6 +11,7 @@ from testbed.topology.plan import Family, IPAddress
 
 Key = tuple[int, IPAddress]
 """(VLAN, address)"""
+Where = Callable[[Key, str], tuple[str, str | None]]
 
 
 @dataclass(slots=True)
@@ -82,15 +83,16 @@ class NeighbourTable:
     def addresses(self, family: Family) -> list[Key]:
         return [key for key in (*self.entries, *self.unresolved) if key[1].version == family]
 
-    def rows(self, now: int, family: Family, port: Callable[[int], str | None]) -> list[dict[str, Any]]:
-        """Return the table by VLAN and address; `age` is seconds since the entry was confirmed, `port` the one to other
-        switches of a VLAN."""
+    def rows(self, now: int, family: Family, where: Where) -> list[dict[str, Any]]:
+        """Return the table by VLAN and address; `age` is seconds since the entry was confirmed. `where` tells the state
+        and the port of an address of the fabric, by its MAC."""
         rows = []
         remote = [key for key in self.remote if key[1].version == family]
         for key in sorted([*self.addresses(family), *remote], key=lambda key: (key[0], int(key[1]))):
             row: dict[str, Any] = {"vlan": key[0], "ip": str(key[1])}
             if key in self.remote:
-                row |= {"state": "remote", "mac": self.remote[key], "port": port(key[0]), "age": None}
+                state, port = where(key, self.remote[key])
+                row |= {"state": state, "mac": self.remote[key], "port": port, "age": None}
             elif (entry := self.entries.get(key)) is None:
                 row |= {"state": self.unresolved[key].state, "mac": None, "port": None, "age": None}
             else:

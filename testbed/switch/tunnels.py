@@ -4,7 +4,7 @@ Each has two: the bridge's, on the port of the VXLAN network, then that of the n
 tunnel, which is reported only if it changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.rtnetlink import FdbEntry, Rtnetlink
@@ -25,6 +25,8 @@ class Tunnels:
         self._new: dict[Flow, int] = {}
         """Those that are not reported yet: the network's own entry may follow."""
         self._far_ends: dict[Flow, tuple[str, ...]] = {}
+        self._groups: dict[Flow, int] = {}
+        """The next-hop groups of MACs behind several far ends."""
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -51,13 +53,29 @@ class Tunnels:
         if svi is None or entry.bridge or entry.mac == NO_MAC:  # which has the far ends of broadcasts
             return None
         flow = svi.vlan, entry.mac
+        self._groups.pop(flow, None)
         if kind == rt.RTM_DELNEIGH:
             self._far_ends.pop(flow, None)
             return None
+        if entry.group:
+            self._groups[flow] = entry.group
         hops = [entry.behind] if entry.behind else kernel.next_hops_behind(entry.group)
         self._far_ends[flow] = tuple(map(str, hops))
         self._new.pop(flow, None)
         return self._change(flow) if flow in self._bridged else None
+
+    def regrouped(self, kernel: Rtnetlink) -> Iterator[FdbChange]:
+        """Yield the changes of entries whose next-hop group has other members."""
+        now = {group: tuple(map(str, kernel.next_hops_behind(group))) for group in set(self._groups.values())}
+        for flow, group in self._groups.items():
+            if self._far_ends[flow] != now[group]:
+                self._far_ends[flow] = now[group]
+                if flow in self._bridged:
+                    yield self._change(flow)
+
+    def of_vlans(self, vlans: Collection[int]) -> list[int]:
+        """Return the ports of the networks of some VLANs, by index."""
+        return [index for index, svi in self._networks.items() if svi.vlan in vlans]
 
     def rest(self) -> Iterator[FdbChange]:
         """Yield the changes of entries after which none of the network's own has come."""

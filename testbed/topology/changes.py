@@ -27,6 +27,9 @@ BIRTH: Mapping[str, str] = {
     "bgp": "BGP",
     "bonds": "its bonds",
     "ecmp_seed": "'ecmp_seed'",
+    "vtep": "'vnis'",
+    "l3vni": "'l3vni'",
+    "multihoming": "the Ethernet segments of the lab",
 }
 """What a node has from its begin, by the field of its plan: another value makes it anew."""
 REWIRED = "master", "mac", "rdma", "nic", "hardware", "routed", "lossless", "pfc", "qos"
@@ -148,13 +151,14 @@ def _reason(before: Node, now: Node) -> str:
     if macs and new_macs and macs != new_macs:
         return "'svi_mac' changed"
     if _fixed(before) != _fixed(now):
-        return "IPv6 or proxy ARP of its SVIs changed"
+        return "IPv6, proxy ARP or the VNI of its SVIs changed"
     return ""
 
 
-def _fixed(node: Node) -> dict[int, tuple[IPv6Interface | None, bool]]:
+def _fixed(node: Node) -> dict[int, tuple[IPv6Interface | None, bool, int]]:
     """Return what the agent has of SVIs from its begin, by VLAN."""
-    return {svi.vlan: (svi.address6, svi.proxy_arp) for svi in node.svis if svi.address6 or svi.proxy_arp}
+    fixed = {svi.vlan: (svi.address6, svi.proxy_arp, svi.vni) for svi in node.svis}
+    return {vlan: values for vlan, values in fixed.items() if any(values)}
 
 
 def _join(changes: Changes, wanted: Plan) -> None:

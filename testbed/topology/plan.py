@@ -331,6 +331,8 @@ class Node:
     """Switches: the address of its end of VXLAN tunnels; None for a switch that has none."""
     l3vni: int = 0
     """Switches: the VXLAN network between the VRFs of VTEPs; 0 for none."""
+    multihoming: bool = False
+    """Switches with a VTEP: true if some port channels of the lab are Ethernet segments."""
     anycast: bool = False
     """Switches: true if the MAC of its SVIs may be that of other switches, too."""
 

@@ -80,9 +80,10 @@ def make_plan(
         _check_qos(link, ends, check_values, problems)
     by_end = {(end.node, end.name): end for pair in interfaces for end in pair}
     link_of = {port: link for link in links for port in link.ports}
+    planned = [_node(node, by_end, link_of, problems) for node in nodes.values()]
     plan = Plan(
         name,
-        {node.name: _node(node, by_end, link_of, problems) for node in nodes.values()},
+        {node.name: node for node in _with_multihoming(planned)},
         interfaces,
         _faults(elements, nodes, check_fault, problems),
         elements.rdma_mode,
@@ -108,6 +109,12 @@ def _node(
     ends = tuple(by_end[node.name, port] for port in node.ports)
     own = tuple(_bond(bond, by_end, link_of[bond.members[0]], problems) for bond in node.bonds.values())
     return replace(KINDS[node.kind].plan(node, ends, problems), number=node.number, bonds=own)
+
+
+def _with_multihoming(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield the nodes; those with a VTEP know whether some of them have Ethernet segments."""
+    multihoming = any(bond.bond and bond.bond.es_id for node in nodes for bond in node.bonds)
+    return (replace(node, multihoming=multihoming and node.vtep is not None) for node in nodes)
 
 
 def _bond(port: Port, by_end: Mapping[tuple[str, str], Interface], link: ResolvedLink, problems: Problems) -> Interface:

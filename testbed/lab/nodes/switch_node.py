@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
@@ -147,6 +148,10 @@ class Switch(Node[Interface]):
     def restart(self) -> None:
         """Complete a warm reboot of its CPU."""
         self._ask("restart")
+
+    def follow_segments(self, directory: Path) -> None:
+        """Have the agent follow the Ethernet segments that zebra has, whose socket is in this directory."""
+        self._ask("follow_segments", namespace=self.namespace, directory=str(directory))
 
     def clear_arp(self, vlan: int | None = None, ip: IPv4Address | str | None = None) -> None:
         """Delete ARP entries: all, or those of a VLAN, of an address. As `sonic-clear arp`, `clear ip arp`."""
