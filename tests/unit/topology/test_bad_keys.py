@@ -19,7 +19,7 @@ def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> Non
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
         "allowed: binds, bonds, cmd, congestion_control, congestion_values, ecmp_seed, entrypoint, env, exec, group, "
         "healthcheck, host_routes, image, kind, labels, mgmt-ipv4, mgmt-ipv6, network-mode, nic, profile, "
-        "… (31 in all); "
+        "… (32 in all); "
         "did you mean 'nic'?"
     ]
 
