@@ -492,6 +492,12 @@ class Lossless(Data):
     mac: str
 
 
+class VirtualRouter(Data):
+    vlan: int
+    ip: str
+    mac: str
+
+
 class Route(Data):
     to: str
     ports: list[str]
@@ -536,6 +542,8 @@ PORT_DISABLED = Kind("port.disabled", Port, "{port} is disabled: {mac} moves too
 PORT_ENABLED = Kind("port.enabled", Port, "{port} is enabled again")
 BLOCKED = Kind("lossless.blocked", Lossless, "lossless packets for {ip} are dropped")
 UNBLOCKED = Kind("lossless.unblocked", Lossless, "lossless packets for {ip} are forwarded")
+VRRP_MASTER = Kind("vrrp.master", VirtualRouter, "it is master for {ip}, the virtual router at {mac}")
+VRRP_BACKUP = Kind("vrrp.backup", VirtualRouter, "it is master for {ip} at {mac} no longer")
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")

@@ -29,8 +29,16 @@ table arp silence {
 """
 SILENT_ND = """
 table ip6 silence {
-    chain input { type filter hook input priority 0; iifname "vlan*" jump discovery; }
-    chain output { type filter hook output priority 0; oifname "vlan*" jump discovery; }
+    chain input {
+        type filter hook input priority 0;
+        iifname "vlan*" jump discovery;
+        iifname "vrrp*" jump discovery;
+    }
+    chain output {
+        type filter hook output priority 0;
+        oifname "vlan*" jump discovery;
+        oifname "vrrp*" jump discovery;
+    }
     chain discovery {
         icmpv6 type {
             nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect

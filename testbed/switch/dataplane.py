@@ -22,6 +22,7 @@ from testbed.switch import frames, nd
 from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
+from testbed.switch.virtual_routers import RouterChange, VirtualRouters
 from testbed.topology.addressing import link_local
 from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, Node, Svi
 
@@ -112,7 +113,7 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
+Change = RouterChange | Miss | FdbChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
 
 
 class DataPlane:
@@ -147,6 +148,7 @@ class DataPlane:
         self._monitor.listen(groups, buffer=_BUFFER)
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
+        self._virtual = VirtualRouters(self._netlink, bridge)
         self._proxies = {svi.vlan for svi in node.svis if svi.proxy_arp}
         self._arp = PacketSocket(frames.ETH_P_ARP, _BUFFER)
         self._nd = PacketSocket(nd.ETH_P_IPV6, _BUFFER, _DISCOVERY) if self._groups else None
@@ -223,9 +225,11 @@ class DataPlane:
         there = self._netlink.dump_links()
         for body in there:
             yield from self._link(links.RTM_NEWLINK, body)
-        gone = self._svis.keys() - links.link_states(there).keys()
-        for index in sorted(gone):
+        present = links.link_states(there).keys()
+        for index in sorted(self._svis.keys() - present):
             yield from self._svi_gone(index)
+        for index in sorted(self._virtual.indices - present):
+            yield from self._virtual.gone(index)
         addresses = list(map(rt.address_of, self._netlink.dump_addresses()))
         for index in self._svis:
             for address in [one for one in self._addresses.get(index, ()) if (index, one) not in addresses]:
@@ -236,14 +240,23 @@ class DataPlane:
     def packets(self) -> Iterator[tuple[int, Packet]]:
         """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
         for name, to, frame in self._arp.frames():
-            if name in self._vlans and to in (ps.HOST, ps.BROADCAST) and (arp := frames.parse(frame)):
-                yield self._vlans[name], arp
+            vlan = self._received_in(name, to, ps.BROADCAST)
+            if vlan is not None and (arp := frames.parse(frame)):
+                yield vlan, arp
         if self._nd:
             for name, to, frame in self._nd.frames():
-                if name in self._vlans and to in (ps.HOST, ps.MULTICAST) and (found := nd.parse(frame)):
+                vlan = self._received_in(name, to, ps.MULTICAST)
+                if vlan is not None and (found := nd.parse(frame)):
                     destination, packet = found
-                    if self._accepts(self._vlans[name], destination):
-                        yield self._vlans[name], packet
+                    if self._accepts(vlan, destination):
+                        yield vlan, packet
+
+    def _received_in(self, name: str, to: int, to_all: int) -> int | None:
+        """Return the VLAN in which a frame reached an SVI, or the MAC of a virtual router; None for another frame. What
+        is sent to all reaches the SVI and each device on it."""
+        if name in self._vlans:
+            return self._vlans[name] if to in (ps.HOST, to_all) else None
+        return self._virtual.vlan_of(name) if to == ps.HOST else None
 
     def losses(self) -> Iterator[Lost]:
         """Yield the number of packets dropped since the last call: their profile may have admitted them."""
@@ -254,9 +267,12 @@ class DataPlane:
     def _accepts(self, vlan: int, destination: IPv6Address) -> bool:
         """Return whether an SVI accepts packets to an address. A proxy is in the groups of all addresses."""
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
-        return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
+        for_virtual = self._virtual.accepts(vlan, destination)
+        return vlan in self._groups and (asked_for_others or for_virtual or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Iterator[Miss | FdbChange | CarrierLost | SviChange | Flushed]:
+    def _change(
+        self, kind: int, body: bytes
+    ) -> Iterator[Miss | FdbChange | CarrierLost | SviChange | Flushed | RouterChange]:
         match kind:
             case rt.RTM_GETNEIGH:
                 index, ip = rt.miss(body)
@@ -270,7 +286,8 @@ class DataPlane:
             case links.RTM_NEWLINK | links.RTM_DELLINK:
                 yield from self._link(kind, body)
 
-    def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange]:
+    def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange | RouterChange]:
+        yield from self._virtual.address(index, address, has=has)
         if index not in self._svis or (address.version == 6 and address.is_link_local):
             return
         known = self._addresses.setdefault(index, [])
@@ -299,7 +316,7 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange]:
+    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange | RouterChange]:
         found = link_state(body)
         if found is None:
             return
@@ -310,7 +327,9 @@ class DataPlane:
             self._ports[index] = link.name
         if kind == links.RTM_DELLINK:
             yield from self._svi_gone(index)
+            yield from self._virtual.gone(index)
             return
+        yield from self._virtual.follow(body, self._svis)
         if index not in self._svis:  # made by a command, perhaps
             vlan = links.vlan_on(body, self._bridge)
             if vlan is None:

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from testbed.switch import vrrp
 from testbed.topology.plan import Interface, IPNetwork, Node, Plan
 
-DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
+DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd", "vrrpd")
 """Daemons in their start order. Without mgmtd, zebra polls for it and wakes a hundred times a second."""
 PROFILE = "datacenter"
 """`frr defaults`: keepalive 3 s, hold 9 s, reconnect after 10 s, no updates held back for batches."""
@@ -25,6 +26,18 @@ Linux's "redistribute neighbor"."""
 
 Routes = dict[IPNetwork, tuple[str, ...]]
 """The ports that lead to a subnet, in the order of the links."""
+
+
+def daemons(node: Node) -> list[str]:
+    """Return the daemons that a switch needs, in their start order; none without routed ports and virtual routers."""
+    needed = {"bfdd": node.bgp is not None, "bgpd": node.bgp is not None, "vrrpd": bool(node.virtual_routers)}
+    return [daemon for daemon in DAEMONS if needed.get(daemon, True)] if any(needed.values()) else []
+
+
+def configurations(node: Node) -> dict[str, str]:
+    """Return the configurations of a switch's daemons, by daemon."""
+    found = {"bgpd": bgpd_conf(node)} if node.bgp else {}
+    return {**found, "vrrpd": vrrp.conf(node)} if node.virtual_routers else found
 
 
 def bgpd_conf(node: Node) -> str:

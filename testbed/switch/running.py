@@ -18,6 +18,7 @@ from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Flushed,
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
+from testbed.switch.virtual_routers import RouterChange
 from testbed.topology.plan import Family
 
 COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed")
@@ -172,6 +173,8 @@ class _Switch:
                     self._act(self._control.on_svi, vlan, mac, addresses)
                 case Flushed(vlan, ip):
                     self._act(self._control.on_flushed, vlan, ip)
+                case RouterChange(vlan, mac, ips):
+                    self._act(self._control.on_router, vlan, mac, ips)
                 case CarrierLost(vlan):
                     self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):
