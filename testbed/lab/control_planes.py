@@ -11,6 +11,7 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.routing import Routing
 from testbed.protocol import events
+from testbed.switch import frr
 from testbed.switch.agent import Agent
 from testbed.switch.build import build
 from testbed.topology import Plan
@@ -67,17 +68,22 @@ class ControlPlanes:
         self._plan = plan
         if self._routing:
             self._routing.change(plan, [node for node in new if isinstance(node, Switch)])
+        else:
+            self.links_work()
+            self.complete()
 
     def links_work(self) -> None:
         """Start FRR, which needs links that carry frames."""
-        if any(node.bgp for node in self._plan.nodes.values()):
+        if any(frr.daemons(node) for node in self._plan.nodes.values()):
             self._routing = Routing(self._context, self._plan, self._nodes)
             self._context.scheduler.sources.append(self._routing)
             self._routing.start()
 
     def complete(self) -> None:
-        if self._routing:
+        if self._routing and any(node.bgp for node in self._plan.nodes.values()):
             self._routing.converged()
+        if self._routing:
+            self._routing.await_masters()
 
     def stop_routing(self) -> None:
         if self._routing:
