@@ -10,6 +10,7 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.routing import Routing
+from testbed.lab.virtual_routers import VrrpRow
 from testbed.protocol import events
 from testbed.switch import frr
 from testbed.switch.agent import Agent
@@ -84,6 +85,10 @@ class ControlPlanes:
             self._routing.converged()
         if self._routing:
             self._routing.await_masters()
+
+    def virtual_routers(self, switch: Switch) -> list[VrrpRow]:
+        """Return the virtual routers of a switch as its vrrpd has them."""
+        return self._routing.vrrp(switch) if self._routing else []
 
     def stop_routing(self) -> None:
         if self._routing:
