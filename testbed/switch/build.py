@@ -9,7 +9,8 @@ The kernel does no ARP and, on an SVI with an IPv6 address, no neighbour discove
   retrans_time, which is a day: the control plane decides long before.
 
 All SVIs of a switch have one MAC, as a router has: the bridge's. If a VLAN device on a bridge had another MAC, the
-kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well.
+kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well. The MACs of
+virtual routers are in the bridge's table instead (`virtual_routers`).
 
 A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
