@@ -48,7 +48,7 @@ POINT_TO_POINT = 31
 """From this prefix length on, an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
-_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
+_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE, _IFA_F_NOPREFIXROUTE = 0x04, 0x08, 0x40, 0x200
 _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_SELF, _NTF_MASTER = 1, 2, 3, 5, 9, 0x2, 0x4
@@ -135,9 +135,11 @@ class Rtnetlink(Links):
                 ((_, body),) = self.request(RTM_GETNSID, bytes(4) + file)
         return netlink.number(netlink.attributes(body, 4)[_NETNSA_NSID])
 
-    def set_address(self, index: int, address: IPInterface) -> None:
-        """Add an address, or leave an existing one. IPv6 addresses are used without duplicate address detection."""
-        body = _address(index, address) + netlink.u32(_IFA_FLAGS, _IFA_F_NODAD)
+    def set_address(self, index: int, address: IPInterface, *, prefix_route: bool = True) -> None:
+        """Add an address, or leave an existing one, with a route to its subnet. IPv6 addresses are used without
+        duplicate address detection."""
+        flags = _IFA_F_NODAD if prefix_route else _IFA_F_NODAD | _IFA_F_NOPREFIXROUTE
+        body = _address(index, address) + netlink.u32(_IFA_FLAGS, flags)
         if address.version == 4 and address.network.prefixlen < POINT_TO_POINT:
             body += netlink.attribute(_IFA_BROADCAST, address.network.broadcast_address.packed)
         self.request(RTM_NEWADDR, body, _UPSERT)

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import IPv4Interface, IPv6Interface
 from typing import Literal, TypedDict
 
-from testbed.kernel import ipv6, sysctl
+from testbed.kernel import ipv6
 from testbed.lab.nodes.switch_node import Switch
 from testbed.switch import vrrp
 from testbed.topology import Svi
@@ -33,14 +32,12 @@ def make_devices(switch: Switch, svis: Sequence[Svi]) -> None:
         for device in vrrp.devices(svis):
             switch.kernel.add_macvlan(device.name, switch.kernel.index(device.svi.name), device.mac)
             index = switch.kernel.index(device.name)
-            if device.family == 4:
-                switch.kernel.set_address(index, IPv4Interface(device.address))
-                continue
-            # Advertisements have the device's link-local address, by which routers of one priority are told apart: it
-            # must not follow from the virtual MAC, which all have.
-            ipv6.enable(switch.kernel, device.name, svi_mac(switch.planned.number))
-            sysctl.write(f"{ipv6.CONF}/{device.name}/keep_addr_on_down", 1)
-            switch.kernel.set_address(index, IPv6Interface(device.address))
+            if device.family == 6:
+                # Advertisements have the device's link-local address, by which routers of one priority are told apart:
+                # it must not follow from the virtual MAC, which all have.
+                ipv6.enable(switch.kernel, device.name, svi_mac(switch.planned.number))
+            # With the SVI's prefix length, as FRR documents it: another one would be one more route of BGP.
+            switch.kernel.set_address(index, device.address, prefix_route=False)
 
 
 def set_up(switch: Switch, svis: Sequence[Svi]) -> None:
@@ -85,7 +82,7 @@ def decided(switch: Switch, svis: Sequence[Svi], ask: Ask) -> bool:
     states = {(row["vlan"], row["address"]): row["state"] for row in rows(switch, ask)}
     down = {"Backup": True, "Master": False}
     return all(
-        down.get(states.get((one.svi.vlan, str(one.address)), "Initialize"))
+        down.get(states.get((one.svi.vlan, str(one.address.ip)), "Initialize"))
         == switch.kernel.is_protocol_down(switch.kernel.index(one.name))
         for one in devices
     )

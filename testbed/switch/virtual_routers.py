@@ -121,5 +121,7 @@ class VirtualRouters:
             else:
                 self._netlink.delete_bridge_mac(self._bridge, device.vlan, device.mac)
             for address in device.addresses:
-                change = self._netlink.set_address if device.master else self._netlink.delete_address
-                change(index, address)
+                if device.master:  # the route to the subnet is the SVI's
+                    self._netlink.set_address(index, address, prefix_route=False)
+                else:
+                    self._netlink.delete_address(index, address)

@@ -1,10 +1,11 @@
 """FRR's vrrpd on a switch: the devices that it needs, and its configuration."""
 
 from collections.abc import Sequence
+from ipaddress import ip_interface
 from typing import NamedTuple
 
 from testbed.topology.addressing import virtual_mac
-from testbed.topology.plan import FAMILIES, Family, IPAddress, Node, Svi, VirtualRouter
+from testbed.topology.plan import FAMILIES, Family, IPInterface, Node, Svi, VirtualRouter
 
 DEFAULTS = VirtualRouter(0, None)
 
@@ -17,7 +18,8 @@ class Device(NamedTuple):
     family: Family
     router: int
     mac: str
-    address: IPAddress
+    address: IPInterface
+    """Its address with the prefix length of the SVI's."""
 
 
 def devices(svis: Sequence[Svi]) -> list[Device]:
@@ -25,8 +27,11 @@ def devices(svis: Sequence[Svi]) -> list[Device]:
     found = []
     for svi in svis:
         for family in FAMILIES:
-            if svi.vrrp and (address := svi.vrrp.address if family == 4 else svi.vrrp.address6):
+            if svi.vrrp and (ip := svi.vrrp.address if family == 4 else svi.vrrp.address6):
+                own = svi.address if family == 4 else svi.address6
+                assert own is not None
                 name = f"vrrp{family}-{svi.vlan}-{svi.vrrp.id}"
+                address = ip_interface((ip, own.network.prefixlen))
                 found.append(Device(name, svi, family, svi.vrrp.id, virtual_mac(family, svi.vrrp.id), address))
     return found
 

@@ -189,3 +189,14 @@ def test_ipv6_has_a_virtual_router_of_its_own(lab, log):
         assert lab.host("a")["eth1"].neighbour(VIRTUAL6) == MAC6
     assert lab.scheduler.wait(lambda: reports(log, "backup", "leaf2", VIRTUAL6), 10)
     assert pings(lab["a"], VIRTUAL6) == 3
+
+
+@pytest.mark.fresh
+@pytest.mark.topology("vrrp-routed.clab.yml")
+def test_beside_bgp_a_virtual_address_is_no_route_of_its_own(lab):
+    routes = lab["spine"].run("ip", "route", "show", "proto", "bgp").stdout
+    assert [line.split()[0] for line in routes.splitlines() if line[0] != "\t"] == ["10.0.10.0/24"]
+    a, r = lab.host("a")["eth1"], lab.host("r")["eth1"]
+    assert str(a.gateway()) == VIRTUAL
+    assert a.node.ping(r.address().ip, within=4)
+    lab.routing.converged()

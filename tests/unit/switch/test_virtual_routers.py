@@ -112,7 +112,7 @@ class Kernel:
         self.done: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.done.append((name, *arguments))
+        return lambda *arguments, **_: self.done.append((name, *arguments))
 
 
 def macvlan(*, up: bool = True, down: bool = False, mac: str = VIRTUAL, parent: int = SVI_INDEX) -> bytes:
