@@ -37,7 +37,7 @@ SviAddresses = Annotated[
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
-class SwitchKeys(BondKeys, RoutedKeys, BridgeKeys, VrrpKeys):
+class SwitchKeys(VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
