@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.faults import LinkDown, LinkLoss, injected
+from testbed.faults import LinkDown, VrrpLost, injected
 from testbed.switch.frames import REPLY, parse
 from testbed.switch.virtual_routers import VIRTUAL_MACS
 from testbed.workload.attributes import Attributes
@@ -159,8 +159,17 @@ def test_a_master_that_stops_hands_over_and_without_preempt_does_not_take_back(l
 
 
 @pytest.mark.fresh
+def test_a_master_whose_priority_is_lowered_hands_over_as_by_tracking(lab, log):
+    lab.routing.ask(lab.switch("leaf1"), "vrrpd", "configure terminal", "interface vlan10", "vrrp 5 priority 50")
+    assert lab.scheduler.wait(lambda: reports(log, "backup", "leaf1", VIRTUAL), 10)
+    assert reports(log, "master", "leaf2", VIRTUAL)
+    assert leads_to(lab, "u2")
+    assert pings(lab["a"], "10.0.20.4") == 3
+
+
+@pytest.mark.fresh
 def test_while_advertisements_are_lost_both_are_masters_and_the_mac_moves_with_each(lab):
-    with injected(lab, LinkLoss(end="access:u2", loss=100)):
+    with injected(lab, VrrpLost(end="access:u2")):
         assert settled(lab, "Master", "Master")
         assert leads_to(lab, "u2")
         assert leads_to(lab, "u1")
