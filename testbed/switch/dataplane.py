@@ -329,7 +329,7 @@ class DataPlane:
             yield from self._svi_gone(index)
             yield from self._virtual.gone(index)
             return
-        yield from self._virtual.follow(body, self._svis)
+        yield from self._virtual.follow(index, link, body, self._svis)
         if index not in self._svis:  # made by a command, perhaps
             vlan = links.vlan_on(body, self._bridge)
             if vlan is None:

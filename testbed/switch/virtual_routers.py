@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
-from testbed.kernel.links import link_state, macvlan
+from testbed.kernel.links import LinkState, macvlan
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import nd
 from testbed.topology import IPAddress, IPInterface
@@ -59,15 +59,13 @@ class VirtualRouters:
     def indices(self) -> set[int]:
         return {*self._devices}
 
-    def follow(self, body: bytes, svis: Mapping[int, int]) -> Iterator[RouterChange]:
-        """Follow RTM_NEWLINK. `svis` are the VLANs by the index of the SVI."""
-        found, below = link_state(body), macvlan(body)
-        if found is None or below is None:
+    def follow(self, index: int, link: LinkState, body: bytes, svis: Mapping[int, int]) -> Iterator[RouterChange]:
+        """Follow an interface, and RTM_NEWLINK about it. `svis` are the VLANs by the index of the SVI."""
+        if not link.mac.startswith(VIRTUAL_MACS) or (below := macvlan(body)) is None:
             return
-        index, link = found
         device = self._devices.get(index)
         if device is None:
-            if below.parent not in svis or not link.mac.startswith(VIRTUAL_MACS):
+            if below.parent not in svis:
                 return
             device = self._devices[index] = _Device(link.name, below.parent, svis[below.parent], link.mac)
         device.name = link.name

@@ -122,10 +122,16 @@ def macvlan(*, up: bool = True, down: bool = False, mac: str = VIRTUAL, parent: 
     return body + information + netlink.u8(39, int(down))
 
 
+def followed(made: VirtualRouters, body: bytes) -> list[RouterChange]:
+    found = links.link_state(body)
+    assert found
+    return list(made.follow(*found, body, {SVI_INDEX: 10}))
+
+
 def routers(kernel: Kernel, *addresses: str) -> VirtualRouters:
     """A backup's device with addresses."""
     made = VirtualRouters(kernel, BRIDGE)  # type: ignore[arg-type]
-    assert list(made.follow(macvlan(up=False), {SVI_INDEX: 10})) == []
+    assert followed(made, macvlan(up=False)) == []
     for address in addresses:
         given = IPv4Interface(address) if "." in address else IPv6Interface(address)
         assert list(made.address(INDEX, given, has=True)) == []
@@ -137,27 +143,27 @@ def test_a_backup_has_neither_address_nor_mac() -> None:
     made = routers(kernel, "10.0.10.1/32")
     assert kernel.done == [("delete_address", INDEX, IPv4Interface("10.0.10.1/32"))]
     kernel.done.clear()
-    assert list(made.follow(macvlan(down=True), {SVI_INDEX: 10})) == []
+    assert followed(made, macvlan(down=True)) == []
     assert kernel.done == [("delete_own_mac", SVI_INDEX, VIRTUAL)]  # or the bridge would be promiscuous
 
 
 def test_a_master_has_both_until_it_is_a_backup_again() -> None:
     kernel, address = Kernel(), IPv4Interface("10.0.10.1/32")
     made = routers(kernel, "10.0.10.1/32")
-    list(made.follow(macvlan(down=True), {SVI_INDEX: 10}))
+    followed(made, macvlan(down=True))
     list(made.address(INDEX, address, has=False))  # what it did itself
     kernel.done.clear()
-    assert list(made.follow(macvlan(), {SVI_INDEX: 10})) == [RouterChange(10, VIRTUAL, (ADDRESS,))]
+    assert followed(made, macvlan()) == [RouterChange(10, VIRTUAL, (ADDRESS,))]
     assert kernel.done == [("set_bridge_mac", BRIDGE, 10, VIRTUAL), ("set_address", INDEX, address)]
-    assert list(made.follow(macvlan(), {SVI_INDEX: 10})) == []
+    assert followed(made, macvlan()) == []
     kernel.done.clear()
-    assert list(made.follow(macvlan(down=True), {SVI_INDEX: 10})) == [RouterChange(10, VIRTUAL, ())]
+    assert followed(made, macvlan(down=True)) == [RouterChange(10, VIRTUAL, ())]
     assert kernel.done == [("delete_bridge_mac", BRIDGE, 10, VIRTUAL), ("delete_address", INDEX, address)]
 
 
 def test_addresses_that_a_command_changes_are_followed() -> None:
     made = routers(Kernel(), "10.0.10.1/32")
-    list(made.follow(macvlan(), {SVI_INDEX: 10}))
+    followed(made, macvlan())
     other = IPv4Interface("10.0.10.7/32")
     assert list(made.address(INDEX, other, has=True)) == [RouterChange(10, VIRTUAL, (ADDRESS, other.ip))]
     assert list(made.address(INDEX, IPv4Interface("10.0.10.1/32"), has=False)) == [
@@ -170,14 +176,14 @@ def test_addresses_that_a_command_changes_are_followed() -> None:
 def test_only_a_device_with_a_virtual_mac_on_an_svi_is_one() -> None:
     made = VirtualRouters(Kernel(), BRIDGE)  # type: ignore[arg-type]
     for other in macvlan(mac=HOST), macvlan(parent=99):
-        assert list(made.follow(other, {SVI_INDEX: 10})) == []
+        assert followed(made, other) == []
     assert made.indices == set()
 
 
 def test_a_master_accepts_solicitations_for_its_address() -> None:
     made = routers(Kernel(), "2001:db8::1/128")
     assert not made.accepts(10, solicited_node(ADDRESS6))
-    list(made.follow(macvlan(), {SVI_INDEX: 10}))
+    followed(made, macvlan())
     assert made.accepts(10, solicited_node(ADDRESS6))
     assert made.accepts(10, ADDRESS6)
     assert not made.accepts(20, ADDRESS6)
