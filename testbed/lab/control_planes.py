@@ -64,11 +64,11 @@ class ControlPlanes:
         if not self._agents[reports]:
             self._stop(reports)
 
-    def change(self, plan: Plan, new: Iterable[Node[Any]]) -> None:
-        """Run FRR as another plan has it; `new` are the nodes that have come, whose links carry frames."""
+    def change(self, plan: Plan) -> None:
+        """Run FRR as another plan has it; the links of nodes that have come carry frames."""
         self._plan = plan
         if self._routing:
-            self._routing.change(plan, [node for node in new if isinstance(node, Switch)])
+            self._routing.change(plan)
         else:
             self.links_work()
             self.complete()
@@ -81,10 +81,8 @@ class ControlPlanes:
             self._routing.start()
 
     def complete(self) -> None:
-        if self._routing and any(node.bgp for node in self._plan.nodes.values()):
-            self._routing.converged()
         if self._routing:
-            self._routing.await_masters()
+            self._routing.settle()
 
     def virtual_routers(self, switch: Switch) -> list[VrrpRow]:
         """Return the virtual routers of a switch as its vrrpd has them."""

@@ -71,14 +71,13 @@ class Routing:
         shutil.rmtree(self._directory(switch), ignore_errors=True)
         del self._routes[switch.name]
 
-    def change(self, plan: Plan, new: Sequence[Switch]) -> None:
-        """Run the daemons as another plan has it: start those of `new` switches, tell the others their neighbours."""
+    def change(self, plan: Plan) -> None:
+        """Run the daemons as another plan has it: start those that do not run, tell the others what is new to them."""
         before, self._plan = self._plan, plan
-        switches = [node for node in self._nodes.values() if isinstance(node, Switch)]
-        come = [switch for switch in switches if switch in new or self._lacking(switch)]
-        come = [switch for switch in come if frr.daemons(switch.planned)]
-        stay = [switch for switch in self._switches if switch not in come]
-        self._switches += [switch for switch in come if switch not in self._switches]
+        come = [node for node in self._nodes.values() if isinstance(node, Switch) and self._lacking(node)]
+        stay = [*self._switches]
+        routers = [switch for switch in stay if (switch.name, "vrrpd") in self._processes]
+        self._switches += [switch for switch in come if switch not in stay]
         self._routes = {switch.name: {} for switch in come} | self._routes
         self._start_on(come)
         for switch in stay:
@@ -87,13 +86,19 @@ class Routing:
             lines += [f"neighbor {port} interface peer-group fabric" for port in has if port not in had]
             if lines and (bgp := plan.nodes[switch.name].bgp):
                 self._configure(switch, f"router bgp {bgp.asn}", *lines)
-        self._change_virtual_routers(before, stay)
+        self._change_virtual_routers(before, routers)
         if come or before.links != plan.links:
-            self.converged()
+            self.settle()
 
-    def _change_virtual_routers(self, before: Plan, stay: Sequence[Switch]) -> None:
+    def settle(self) -> None:
+        """Return when BGP has converged, and each virtual router has a master."""
+        if any(switch.planned.bgp for switch in self._switches):
+            self.converged()
+        self.await_masters()
+
+    def _change_virtual_routers(self, before: Plan, switches: Sequence[Switch]) -> None:
         changed = False
-        for switch in stay:
+        for switch in switches:
             old, new = ([svi for svi, _ in plan.nodes[switch.name].virtual_routers] for plan in (before, self._plan))
             gone = [svi for svi in old if svi not in new]
             come = [svi for svi in new if svi not in old]
