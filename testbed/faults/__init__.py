@@ -61,3 +61,4 @@ from testbed.faults.switch import MacAgeing as MacAgeing
 from testbed.faults.switch import MacCapacity as MacCapacity
 from testbed.faults.switch import SwitchCpuOutage as SwitchCpuOutage
 from testbed.faults.switch import SwitchReboot as SwitchReboot
+from testbed.faults.vrrp import VrrpLost as VrrpLost

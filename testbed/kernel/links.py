@@ -58,7 +58,7 @@ USER_HZ = 100
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
 _IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
-_IFLA_IFALIAS, _IFLA_NEW_IFINDEX = 20, 49
+_IFLA_IFALIAS, _IFLA_PROTO_DOWN, _IFLA_NEW_IFINDEX = 20, 39, 49
 _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
 _IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS, _IFLA_VRF_TABLE = 8, 32, 1
 _IFLA_BRPORT_BACKUP_PORT, _IFLA_BRPORT_BACKUP_NHID = 34, 44
@@ -105,6 +105,13 @@ class LinkState(NamedTuple):
     master: int
     active: bool | None = None
     """Whether it carries traffic of its bond; None for one that is in no bond."""
+
+
+class Macvlan(NamedTuple):
+    """A macvlan device: the interface below it, and whether a protocol keeps it down (``protodown``)."""
+
+    parent: int
+    protocol_down: bool
 
 
 class Qdisc(NamedTuple):
@@ -309,6 +316,10 @@ class Links(Netlink):
     def index(self, name: str) -> int:
         return self.read(name)[0]
 
+    def is_protocol_down(self, index: int) -> bool:
+        """Return whether a protocol keeps an interface down (``protodown``)."""
+        return bool(netlink.number(self.read(index)[2].get(_IFLA_PROTO_DOWN, b"")))
+
     def is_up(self, index: int) -> bool:
         """Return whether an interface is set up, with or without a carrier."""
         return bool(self.read(index)[1] & _IFF_UP)
@@ -433,6 +444,14 @@ def vlan_on(body: bytes, parent: int) -> int | None:
     if kind != "vlan" or netlink.number(link.get(_IFLA_LINK, b"")) != parent:
         return None
     return netlink.number(own[_IFLA_VLAN_ID])
+
+
+def macvlan(body: bytes) -> Macvlan | None:
+    """Read RTM_NEWLINK; None if it is about something else than a macvlan device."""
+    link = netlink.attributes(body, _IFINFOMSG.size)
+    if kind_of(link)[0] != "macvlan":
+        return None
+    return Macvlan(netlink.number(link[_IFLA_LINK]), bool(netlink.number(link.get(_IFLA_PROTO_DOWN, b""))))
 
 
 def link_states(bodies: Iterable[bytes]) -> dict[int, LinkState]:

@@ -48,7 +48,7 @@ POINT_TO_POINT = 31
 """From this prefix length on, an IPv4 subnet has no broadcast address (RFC 3021)."""
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS, _IFA_F_NODAD = 1, 2, 4, 8, 0x02
-_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x04, 0x08, 0x40
+_IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE, _IFA_F_NOPREFIXROUTE = 0x04, 0x08, 0x40, 0x200
 _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
@@ -149,9 +149,11 @@ class Rtnetlink(Links):
                 ((_, body),) = self.request(RTM_GETNSID, bytes(4) + file)
         return netlink.number(netlink.attributes(body, 4)[_NETNSA_NSID])
 
-    def set_address(self, index: int, address: IPInterface) -> None:
-        """Add an address, or leave an existing one. IPv6 addresses are used without duplicate address detection."""
-        body = _address(index, address) + netlink.u32(_IFA_FLAGS, _IFA_F_NODAD)
+    def set_address(self, index: int, address: IPInterface, *, prefix_route: bool = True) -> None:
+        """Add an address, or leave an existing one, with a route to its subnet. IPv6 addresses are used without
+        duplicate address detection."""
+        flags = _IFA_F_NODAD if prefix_route else _IFA_F_NODAD | _IFA_F_NOPREFIXROUTE
+        body = _address(index, address) + netlink.u32(_IFA_FLAGS, flags)
         if address.version == 4 and address.network.prefixlen < POINT_TO_POINT:
             body += netlink.attribute(_IFA_BROADCAST, address.network.broadcast_address.packed)
         self.request(RTM_NEWADDR, body, _UPSERT)
@@ -163,9 +165,18 @@ class Rtnetlink(Links):
 
     def delete_fdb(self, index: int, vlan: int, mac: str) -> None:
         """Delete a bridge's learned entry for a MAC on a port."""
-        body = _NDMSG.pack(socket.AF_BRIDGE, index, 0, _NTF_MASTER, 0)
-        body += netlink.attribute(_NDA_LLADDR, mac_bytes(mac)) + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
-        self._delete(RTM_DELNEIGH, body)
+        self._delete(RTM_DELNEIGH, _fdb(index, _NTF_MASTER, mac, vlan))
+
+    def set_bridge_mac(self, bridge: int, vlan: int, mac: str) -> None:
+        """Make a MAC one of a bridge's own in a VLAN: it takes in frames for it, and learns it at no port."""
+        self.request(RTM_NEWNEIGH, _fdb(bridge, _NTF_SELF, mac, vlan), _UPSERT)
+
+    def delete_bridge_mac(self, bridge: int, vlan: int, mac: str) -> None:
+        self._delete(RTM_DELNEIGH, _fdb(bridge, _NTF_SELF, mac, vlan))
+
+    def delete_own_mac(self, index: int, mac: str) -> None:
+        """Delete a MAC from those that an interface receives beside its own."""
+        self._delete(RTM_DELNEIGH, _fdb(index, _NTF_SELF, mac))
 
     def fdb(self) -> Iterator[bytes]:
         """Yield the entries of all bridges, for `fdb_entry`."""
@@ -336,6 +347,13 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
 def _address(index: int, address: IPInterface) -> bytes:
     header = _IFADDRMSG.pack(FAMILIES[address.version], address.network.prefixlen, 0, 0, index)
     return header + b"".join(netlink.attribute(kind, address.ip.packed) for kind in (_IFA_LOCAL, _IFA_ADDRESS))
+
+
+def _fdb(index: int, flags: int, mac: str, vlan: int | None = None) -> bytes:
+    """Pack a message about a MAC: of the interface itself, or of its bridge."""
+    state = NUD_PERMANENT if flags == _NTF_SELF else 0
+    body = _NDMSG.pack(socket.AF_BRIDGE, index, state, flags, 0) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
+    return body if vlan is None else body + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
 
 
 def _route(to: IPNetwork, table: int, scope: int, kind: int, index: int | None) -> bytes:

@@ -75,7 +75,7 @@ def change(lab: Lab, plan: Plan, changes: Changes) -> None:
         node.change_end(node.interfaces[now.name], one, now)
     for before, after in changes.nodes:
         lab.nodes[after.name].change(before, after)
-    lab.control_planes.change(plan, new)
+    lab.control_planes.change(plan)
     for node in new:
         lab.view.watch(node)
     beginning.begin(new, lab.scheduler, there=[node for node in lab.nodes.values() if node not in new])

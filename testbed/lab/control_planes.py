@@ -10,7 +10,9 @@ from testbed.lab.context import Context
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.routing import Routing
+from testbed.lab.virtual_routers import VrrpRow
 from testbed.protocol import events
+from testbed.switch import frr
 from testbed.switch.agent import Agent
 from testbed.switch.build import build
 from testbed.topology import Plan
@@ -62,22 +64,29 @@ class ControlPlanes:
         if not self._agents[reports]:
             self._stop(reports)
 
-    def change(self, plan: Plan, new: Iterable[Node[Any]]) -> None:
-        """Run FRR as another plan has it; `new` are the nodes that have come, whose links carry frames."""
+    def change(self, plan: Plan) -> None:
+        """Run FRR as another plan has it; the links of nodes that have come carry frames."""
         self._plan = plan
         if self._routing:
-            self._routing.change(plan, [node for node in new if isinstance(node, Switch)])
+            self._routing.change(plan)
+        else:
+            self.links_work()
+            self.complete()
 
     def links_work(self) -> None:
         """Start FRR, which needs links that carry frames."""
-        if any(node.bgp for node in self._plan.nodes.values()):
+        if any(frr.daemons(node) for node in self._plan.nodes.values()):
             self._routing = Routing(self._context, self._plan, self._nodes)
             self._context.scheduler.sources.append(self._routing)
             self._routing.start()
 
     def complete(self) -> None:
         if self._routing:
-            self._routing.converged()
+            self._routing.settle()
+
+    def virtual_routers(self, switch: Switch) -> list[VrrpRow]:
+        """Return the virtual routers of a switch as its vrrpd has them."""
+        return self._routing.vrrp(switch) if self._routing else []
 
     def stop_routing(self) -> None:
         if self._routing:

@@ -14,15 +14,15 @@ from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import ownership
-from testbed.lab import evpn
+from testbed.lab import evpn, virtual_routers
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.processes import Process
 from testbed.protocol import events
-from testbed.switch import frr, vty
+from testbed.switch import frr, vrrp, vty
 from testbed.switch.profile import Profile
-from testbed.topology import IPNetwork, Plan
+from testbed.topology import IPNetwork, Plan, Svi
 
 PROGRAMS = Path("/usr/lib/frr")
 RUN = Path("/run/frr")
@@ -39,7 +39,7 @@ class Routing:
         self._context = context
         self._plan = plan
         self._nodes = nodes
-        self._switches = [node for node in nodes.values() if isinstance(node, Switch) and node.planned.bgp]
+        self._switches = [node for node in nodes.values() if isinstance(node, Switch) and frr.daemons(node.planned)]
         self._processes: dict[tuple[str, str], Process] = {}
         self._routes: dict[str, frr.Routes] = {switch.name: {} for switch in self._switches}
         self._changed_ns = 0
@@ -72,13 +72,14 @@ class Routing:
         shutil.rmtree(self._directory(switch), ignore_errors=True)
         del self._routes[switch.name]
 
-    def change(self, plan: Plan, new: Sequence[Switch]) -> None:
-        """Run the daemons as another plan has it: start those of `new` switches, tell the others their neighbours."""
+    def change(self, plan: Plan) -> None:
+        """Run the daemons as another plan has it: start those that do not run, tell the others what is new to them."""
         before, self._plan = self._plan, plan
-        come = [switch for switch in new if switch.planned.bgp]
+        come = [node for node in self._nodes.values() if isinstance(node, Switch) and self._lacking(node)]
         stay = [*self._switches]
-        self._switches += come
-        self._routes |= {switch.name: {} for switch in come}
+        routers = [switch for switch in stay if (switch.name, "vrrpd") in self._processes]
+        self._switches += [switch for switch in come if switch not in stay]
+        self._routes = {switch.name: {} for switch in come} | self._routes
         self._start_on(come)
         for switch in stay:
             had, has = ([port.name for port in one.nodes[switch.name].routed_ports] for one in (before, plan))
@@ -86,34 +87,64 @@ class Routing:
             lines += [f"neighbor {port} interface peer-group fabric" for port in has if port not in had]
             if lines and (bgp := plan.nodes[switch.name].bgp):
                 self._configure(switch, f"router bgp {bgp.asn}", *lines)
+        self._change_virtual_routers(before, routers)
         if come or before.links != plan.links:
+            self.settle()
+
+    def settle(self) -> None:
+        """Return when BGP has converged, and each virtual router has a master."""
+        if any(switch.planned.bgp for switch in self._switches):
             self.converged()
+        self.await_masters()
+
+    def _change_virtual_routers(self, before: Plan, switches: Sequence[Switch]) -> None:
+        changed = False
+        for switch in switches:
+            old, new = ([svi for svi, _ in plan.nodes[switch.name].virtual_routers] for plan in (before, self._plan))
+            gone = [svi for svi in old if svi not in new]
+            come = [svi for svi in new if svi not in old]
+            changed |= bool(gone or come)
+            for svi in gone:
+                assert svi.vrrp
+                self.ask(switch, "vrrpd", "configure terminal", f"interface {svi.name}", f"no vrrp {svi.vrrp.id}")
+            virtual_routers.delete_devices(switch, gone)
+            virtual_routers.make_devices(switch, come)
+            for svi in come:
+                self.ask(switch, "vrrpd", "configure terminal", *vrrp.commands(svi))
+            self._begin_virtual_routers(switch, come)
+        if changed:
+            self.await_masters()
 
     def _configure(self, switch: Switch, *lines: str) -> None:
         """Give lines of a configuration to bgpd."""
         self.ask(switch, "bgpd", "configure terminal", *lines)
 
     def _start_on(self, switches: Sequence[Switch]) -> None:
-        for switch in switches:
+        lacking = {switch: self._lacking(switch) for switch in switches}
+        for switch, daemons in lacking.items():
             directory = self._directory(switch)
-            shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
-            ownership.claim_file(directory)
-            directory.mkdir(parents=True)
-            shutil.chown(directory, USER, USER)
-            for daemon, conf in frr.CONFIGURATIONS.items():
-                text = conf(switch.planned, switch.first_profile)
+            if daemons == frr.daemons(switch.planned):
+                shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
+                ownership.claim_file(directory)
+                directory.mkdir(parents=True)
+                shutil.chown(directory, USER, USER)
+            for daemon, text in frr.configurations(switch.planned, switch.first_profile).items():
                 (directory / f"{daemon}.conf").write_text(text)  # FRR's user may not read the run directory
                 self._context.file(f"{switch.name}-{daemon}.conf").write_text(text)
+            if "vrrpd" in daemons:
+                virtual_routers.make_devices(switch, switch.planned.svis)
         wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
-            sockets = [self._start(switch, daemon) for switch in switches]
+            sockets = [self._start(switch, daemon) for switch, daemons in lacking.items() if daemon in daemons]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
-        for switch in switches:
-            if commands := frr.mgmtd_commands(switch.planned):
+        for switch, daemons in lacking.items():
+            if "mgmtd" in daemons and (commands := frr.mgmtd_commands(switch.planned)):
                 self.ask(switch, "mgmtd", "configure terminal", *commands)
-            if switch.planned.vtep:
+            if "bgpd" in daemons and switch.planned.vtep:
                 self._follow_evpn(switch)
+            if "vrrpd" in daemons:
+                self._begin_virtual_routers(switch, switch.planned.svis)
 
     def _follow_evpn(self, switch: Switch) -> None:
         """Have what zebra knows in a switch's tables and in the log, and bgpd follow its profile."""
@@ -133,11 +164,36 @@ class Routing:
             self._configure(switch, f"router bgp {bgp.asn}", "address-family l2vpn evpn", *wanted)
             self._detection[switch.name] = wanted
 
+    def _lacking(self, switch: Switch) -> list[str]:
+        """Return the daemons that a switch needs and that do not run, in their start order."""
+        return [daemon for daemon in frr.daemons(switch.planned) if (switch.name, daemon) not in self._processes]
+
+    def _begin_virtual_routers(self, switch: Switch, svis: Sequence[Svi]) -> None:
+        """Set up the devices of virtual routers, of which vrrpd has made those of backups protocol-down."""
+        wait = self._context.scheduler.wait_quietly
+        if not wait(lambda: virtual_routers.decided(switch, svis, self.ask), START_S, pause=START_PAUSE_S):
+            raise DeadlineError(f"{switch}: FRR's vrrpd did not begin with its virtual routers within {START_S:g} s")
+        virtual_routers.set_up(switch, svis)
+
+    def vrrp(self, switch: Switch) -> list[virtual_routers.VrrpRow]:
+        """Return the virtual routers of a switch as its vrrpd has them (`show vrrp json`)."""
+        return virtual_routers.rows(switch, self.ask)
+
+    def await_masters(self, within: float = START_S) -> None:
+        """Return when each virtual router has a master."""
+        wait = self._context.scheduler.wait_quietly
+        if not wait(lambda: self._without_master() == "", within, pause=START_PAUSE_S):
+            raise DeadlineError(f"{self._without_master()} has no master within {within:g} s")
+
+    def _without_master(self) -> str:
+        return virtual_routers.without_master(self._switches, self.ask)
+
     def _start(self, switch: Switch, daemon: str) -> Path:
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
         if daemon != "mgmtd":  # which takes no file
-            command += ["-f", str(directory / f"{daemon}.conf") if daemon in frr.CONFIGURATIONS else os.devnull]
+            configured = daemon in frr.configurations(switch.planned, switch.first_profile)
+            command += ["-f", str(directory / f"{daemon}.conf") if configured else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
         handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
         self._ends.register(handle, select.EPOLLIN)
@@ -175,14 +231,14 @@ class Routing:
         dead = {(end.node.name, end.name) for end in ends}
         due = frr.shortest_paths(self._plan, dead, self._host_routes())
         wait = self._context.scheduler.wait_quietly
-        if not wait(lambda: self._lacking(due, dead) == "", within):
-            raise DeadlineError(f"routing did not converge within {within:g} s: {self._lacking(due, dead)}")
+        if not wait(lambda: self._not_converged(due, dead) == "", within):
+            raise DeadlineError(f"routing did not converge within {within:g} s: {self._not_converged(due, dead)}")
         seconds = max(0, self._changed_ns - began) / 1e9
         text = f"routes are complete, the last after {seconds:.3f} s"
         self._context.emit(events.ROUTING_CONVERGED(seconds=seconds), "", text)
         return seconds
 
-    def _lacking(self, due: Mapping[str, frr.Routes], dead: Collection[tuple[str, str]]) -> str:
+    def _not_converged(self, due: Mapping[str, frr.Routes], dead: Collection[tuple[str, str]]) -> str:
         """Describe the first thing that is not as it has to be."""
         return self._missing(due) or self._silent(dead) or evpn.missing(self._switches, self.ask, due)
 
@@ -207,7 +263,7 @@ class Routing:
 
     def _silent(self, dead: Collection[tuple[str, str]]) -> str:
         """Describe the first session that is not up, of those over links that carry something."""
-        for switch in self._switches:
+        for switch in [switch for switch in self._switches if switch.planned.bgp]:
             ports = [p for p in switch.planned.routed_ports if frr.carries(switch.planned, p, dead)]
             bgp = json.loads(self.ask(switch, "bgpd", "show bgp ipv4 unicast summary json"))["peers"]
             peers = json.loads(self.ask(switch, "bfdd", "show bfd peers json"))

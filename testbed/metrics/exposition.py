@@ -107,7 +107,10 @@ def families(measured: Measured) -> Families:
         for table in "arp", "nd", "fdb":
             found.add("testbed_table_entries", sum(row["table"] == table for row in rows), node=switch, table=table)
         for row in rows:
-            if row["mac"]:
+            if row["table"] == "vrrp":
+                place = {"node": switch, "vlan": str(row["vlan"]), "ip": row["ip"], "mac": row["mac"]}
+                found.add("testbed_vrrp_master", row["state"] == "master", **place)
+            elif row["mac"]:
                 name = "testbed_fdb_info" if row["table"] == "fdb" else "testbed_neighbour_info"
                 place = {"node": switch, "table": row["table"], "vlan": str(row["vlan"])}
                 found.add(name, 1, **place, ip=row["ip"], mac=row["mac"], port=row["port"])

@@ -496,6 +496,12 @@ class Lossless(Data):
     mac: str
 
 
+class VirtualRouter(Data):
+    vlan: int
+    ip: str
+    mac: str
+
+
 class Route(Data):
     to: str
     ports: list[str]
@@ -575,6 +581,8 @@ EVPN_SEGMENT = Kind(
     {"not-forwarder": "{port} does not get the floods of other switches ({esi}, also on {others})"},
 )
 EVPN_DUPLICATE = Kind("evpn.duplicate", Duplicate, "A MAC or an address moves too often between switches (EVPN).")
+VRRP_MASTER = Kind("vrrp.master", VirtualRouter, "VRRP: it is master for {ip} at {mac}")
+VRRP_BACKUP = Kind("vrrp.backup", VirtualRouter, "VRRP: it is master for {ip} at {mac} no longer")
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")

@@ -83,16 +83,17 @@ class LabState(TypedDict):
 
 
 class TableRow(TypedDict):
-    """An entry of a switch's table: ARP, ND or FDB. Missing texts are empty."""
+    """An entry of a switch's table: ARP, ND or FDB; or an address of a virtual router, whose `state` is its vrrpd's.
+    Missing texts are empty."""
 
-    table: Literal["arp", "nd", "fdb"]
+    table: Literal["arp", "nd", "fdb", "vrrp"]
     vlan: int
     ip: str
     mac: str
     port: str
     state: str
     age_s: float | None
-    """Seconds since it was confirmed; None for an FDB entry."""
+    """Seconds since it was confirmed; None for an FDB entry, and a virtual router."""
     data_plane: str
     """The MAC by which the kernel forwards, if it is not that of the control plane; else empty."""
     vteps: list[str]

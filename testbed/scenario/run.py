@@ -14,7 +14,7 @@ from testbed.lab import HostInterface, Lab
 from testbed.protocol import Event, Observed, VariantOutcome, events
 from testbed.scenario.event_log import EventLog, plain
 from testbed.scenario.evidence import Evidence
-from testbed.topology import AnAddress, address_of
+from testbed.topology import AnAddress, address_of, virtual_mac_of
 from testbed.workload.attributes import Attributes, Completion
 from testbed.workload.queue_pair import ConnectError
 from testbed.workload.verbs import Endpoint, connect_pair, connected, open_endpoint
@@ -221,7 +221,9 @@ class Run:
         gateway of its node's `nic`. InputError if there is no switch with an SVI at the other end."""
         nic = nic or interface
         switch = nic.peer.node if nic.peer else nic.node
-        interface.set_neighbour(nic.gateway(), self.lab.switch(switch.name).svi_mac())
+        gateway = nic.gateway()
+        mac = virtual_mac_of(self.lab.plan, gateway) or self.lab.switch(switch.name).svi_mac()
+        interface.set_neighbour(gateway, mac)
 
     def wait_for_gateway(
         self,

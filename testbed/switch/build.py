@@ -9,7 +9,8 @@ The kernel does no ARP and, on an SVI with an IPv6 address, no neighbour discove
   retrans_time, which is a day: the control plane decides long before.
 
 All SVIs of a switch have one MAC, as a router has: the bridge's. If a VLAN device on a bridge had another MAC, the
-kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well.
+kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well. The MACs of
+virtual routers are in the bridge's table instead (`virtual_routers`).
 
 A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
@@ -29,8 +30,16 @@ table arp silence {
 """
 SILENT_ND = """
 table ip6 silence {
-    chain input { type filter hook input priority 0; iifname "vlan*" jump discovery; }
-    chain output { type filter hook output priority 0; oifname "vlan*" jump discovery; }
+    chain input {
+        type filter hook input priority 0;
+        iifname "vlan*" jump discovery;
+        iifname "vrrp*" jump discovery;
+    }
+    chain output {
+        type filter hook output priority 0;
+        oifname "vlan*" jump discovery;
+        oifname "vrrp*" jump discovery;
+    }
     chain discovery {
         icmpv6 type {
             nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect

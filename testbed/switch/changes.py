@@ -41,6 +41,15 @@ class SegmentsChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterChange:
+    """The addresses of a virtual router, by its VLAN and MAC, for which the switch is master; none as a backup."""
+
+    vlan: int
+    mac: str
+    addresses: tuple[IPAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierLost:
     """An SVI has lost its carrier: no port of the bridge has one."""
 
@@ -80,4 +89,15 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | FabricEntry | SegmentsChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
+Change = (
+    RouterChange
+    | Miss
+    | FdbChange
+    | FabricEntry
+    | SegmentsChange
+    | CarrierLost
+    | SviChange
+    | Flushed
+    | RouteChange
+    | Lost
+)

@@ -100,6 +100,17 @@ class ControlPlane:
                 self._neighbours.clear(family, vlan, None, "no-address")
         return self._core.done()
 
+    def on_router(self, now: int, vlan: int, mac: str, addresses: Sequence[IPAddress]) -> list[Effect]:
+        """Follow a virtual router, by its MAC: the switch is its master for these addresses, for none as a backup."""
+        before = self._core.svis.stand_for(vlan, mac, addresses)
+        for ip in [ip for ip in addresses if ip not in before]:
+            if (vlan, ip) in self._neighbours.table.entries:  # learned from the last master
+                self._neighbours.clear(ip.version, vlan, ip, "own-address")
+            self._core.emit(events.VRRP_MASTER(vlan=vlan, ip=str(ip), mac=mac))
+        for ip in [ip for ip in before if ip not in addresses]:
+            self._core.emit(events.VRRP_BACKUP(vlan=vlan, ip=str(ip), mac=mac))
+        return self._core.done()
+
     def on_flushed(self, now: int, vlan: int, ip: IPAddress) -> list[Effect]:
         """Handle that the kernel has removed an entry by itself, as with an SVI that was set down."""
         if (vlan, ip) in self._neighbours.table.entries:
@@ -173,6 +184,6 @@ class ControlPlane:
             asker = entry.mac if entry else NO_MAC
         if asker == NO_MAC or not (own or proxied):
             return
-        self._core.do(Send(vlan, asker, answer(packet, svis.mac(vlan), proxied=proxied)))
+        self._core.do(Send(vlan, asker, answer(packet, svis.mac_of(vlan, packet.target_ip), proxied=proxied)))
         if proxied:
             self._core.emit_of((vlan, packet.target_ip), events.PROXIED(mac=asker))

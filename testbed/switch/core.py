@@ -81,6 +81,8 @@ class Svis:
         self._svis: dict[int, _Svi] = {}
         self._own: dict[int, frozenset[IPAddress]] = {}
         self._own_anywhere: frozenset[IPAddress] = frozenset()
+        self._virtual: dict[tuple[int, str], tuple[IPAddress, ...]] = {}
+        """The addresses of virtual routers for which the switch is master, by VLAN and MAC."""
         self._proxies = {svi.vlan for svi in svis if svi.proxy_arp}
         for svi in svis:
             self.follow(svi.vlan, svi.mac, svi.addresses)
@@ -89,14 +91,29 @@ class Svis:
         """Follow an SVI that has this MAC and these addresses from now on."""
         if addresses or vlan in self._networks:
             self._svis[vlan] = _Svi(mac, tuple(addresses))
-            self._own[vlan] = _own_addresses(self._svis[vlan])
         else:
             self._svis.pop(vlan, None)
-            self._own.pop(vlan, None)
+        self._find_own()
+
+    def stand_for(self, vlan: int, mac: str, addresses: Sequence[IPAddress]) -> tuple[IPAddress, ...]:
+        """Be the master of the virtual router with this MAC for these addresses from now on. Return those before."""
+        before = self._virtual.pop((vlan, mac), ())
+        if addresses:
+            self._virtual[vlan, mac] = tuple(addresses)
+        self._find_own()
+        return before
+
+    def _find_own(self) -> None:
+        self._own = {vlan: _own_addresses(svi) for vlan, svi in self._svis.items()}
+        for (vlan, _), addresses in self._virtual.items():
+            if vlan in self._own:
+                self._own[vlan] |= frozenset(addresses)
         self._own_anywhere = frozenset().union(*self._own.values())
 
-    def mac(self, vlan: int) -> str:
-        return self._svis[vlan].mac
+    def mac_of(self, vlan: int, ip: IPAddress) -> str:
+        """Return the MAC by which the SVI of `vlan` answers for an address: a virtual router's, or its own."""
+        virtual = (mac for (at, mac), addresses in self._virtual.items() if at == vlan and ip in addresses)
+        return next(virtual, self._svis[vlan].mac)
 
     def handles(self, vlan: int, family: Family) -> bool:
         """Return whether there may be entries of a family in a VLAN."""

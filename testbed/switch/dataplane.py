@@ -27,6 +27,7 @@ from testbed.switch.changes import (
     Lost,
     Miss,
     RouteChange,
+    RouterChange,
     SegmentsChange,
     SviChange,
 )
@@ -34,6 +35,7 @@ from testbed.switch.frr import HOST_ROUTES_TABLE
 from testbed.switch.packets import Packet, pack
 from testbed.switch.profile import Profile
 from testbed.switch.tunnels import Tunnels
+from testbed.switch.virtual_routers import VirtualRouters
 from testbed.topology.addressing import link_local
 from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, Node, Svi
 
@@ -106,6 +108,7 @@ class DataPlane:
         self._segments = {bond.name for bond in node.bonds if bond.bond and bond.bond.es_id}
         self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
         """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
+        self._virtual = VirtualRouters(self._netlink, bridge)
         self._listening = {svi.vlan for svi in node.svis if svi.proxy_arp or svi.vni}
         self._arp = PacketSocket(frames.ETH_P_ARP, _BUFFER)
         self._nd = PacketSocket(nd.ETH_P_IPV6, _BUFFER, _DISCOVERY) if self._groups else None
@@ -229,9 +232,11 @@ class DataPlane:
         there = self._netlink.dump_links()
         for body in there:
             yield from self._link(links.RTM_NEWLINK, body)
-        gone = self._svis.keys() - links.link_states(there).keys()
-        for index in sorted(gone):
+        present = links.link_states(there).keys()
+        for index in sorted(self._svis.keys() - present):
             yield from self._svi_gone(index)
+        for index in sorted(self._virtual.indices - present):
+            yield from self._virtual.gone(index)
         addresses = list(map(rt.address_of, self._netlink.dump_addresses()))
         for index in self._svis:
             for address in [one for one in self._addresses.get(index, ()) if (index, one) not in addresses]:
@@ -242,14 +247,23 @@ class DataPlane:
     def packets(self) -> Iterator[tuple[int, Packet]]:
         """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
         for name, to, frame in self._arp.frames():
-            if name in self._vlans and to in (ps.HOST, ps.BROADCAST) and (arp := frames.parse(frame)):
-                yield self._vlans[name], arp
+            vlan = self._received_in(name, to, ps.BROADCAST)
+            if vlan is not None and (arp := frames.parse(frame)):
+                yield vlan, arp
         if self._nd:
             for name, to, frame in self._nd.frames():
-                if name in self._vlans and to in (ps.HOST, ps.MULTICAST) and (found := nd.parse(frame)):
+                vlan = self._received_in(name, to, ps.MULTICAST)
+                if vlan is not None and (found := nd.parse(frame)):
                     destination, packet = found
-                    if self._accepts(self._vlans[name], destination):
-                        yield self._vlans[name], packet
+                    if self._accepts(vlan, destination):
+                        yield vlan, packet
+
+    def _received_in(self, name: str, to: int, to_all: int) -> int | None:
+        """Return the VLAN in which a frame reached an SVI, or the MAC of a virtual router; None for another frame. What
+        is sent to all reaches the SVI and each device on it."""
+        if name in self._vlans:
+            return self._vlans[name] if to in (ps.HOST, to_all) else None
+        return self._virtual.vlan_of(name) if to == ps.HOST else None
 
     def losses(self) -> Iterator[Lost]:
         """Yield the number of packets dropped since the last call: their profile may have admitted them."""
@@ -261,7 +275,8 @@ class DataPlane:
         """Return whether an SVI accepts packets to an address. A proxy, and an SVI whose neighbours other switches have
         to know, is in the groups of all addresses."""
         asked_for_others = vlan in self._listening and destination in nd.SOLICITED_NODES
-        return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
+        for_virtual = self._virtual.accepts(vlan, destination)
+        return vlan in self._groups and (asked_for_others or for_virtual or destination in self._groups[vlan])
 
     def _change(self, kind: int, body: bytes) -> Iterator[Change]:
         match kind:
@@ -277,7 +292,8 @@ class DataPlane:
             case links.RTM_NEWLINK | links.RTM_DELLINK:
                 yield from self._link(kind, body)
 
-    def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange]:
+    def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange | RouterChange]:
+        yield from self._virtual.address(index, address, has=has)
         if index not in self._svis or (address.version == 6 and address.is_link_local):
             return
         known = self._addresses.setdefault(index, [])
@@ -314,7 +330,7 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(*key, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange]:
+    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange | RouterChange]:
         found = link_state(body)
         if found is None:
             return
@@ -325,7 +341,9 @@ class DataPlane:
             self._ports[index] = link.name
         if kind == links.RTM_DELLINK:
             yield from self._svi_gone(index)
+            yield from self._virtual.gone(index)
             return
+        yield from self._virtual.follow(index, link, body, self._svis)
         if index not in self._svis:  # made by a command, perhaps
             vlan = links.vlan_on(body, self._bridge)
             if vlan is None:

@@ -6,15 +6,15 @@ link-local address, and IPv4 routes have IPv6 next hops (RFC 8950). BFD watches 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from types import MappingProxyType
 
-from testbed.switch import vxlan
+from testbed.switch import vrrp, vxlan
 from testbed.switch.profile import Profile
 from testbed.topology.plan import Bgp, Interface, IPNetwork, Node, Plan
 
-DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd")
+DAEMONS = ("mgmtd", "zebra", "bfdd", "bgpd", "vrrpd")
 """Daemons in their start order. Without mgmtd, zebra polls for it and wakes a hundred times a second."""
 PROFILE = "datacenter"
 """`frr defaults`: keepalive 3 s, hold 9 s, reconnect after 10 s, no updates held back for batches."""
@@ -30,6 +30,18 @@ Linux's "redistribute neighbor"."""
 
 Routes = dict[IPNetwork, tuple[str, ...]]
 """The ports that lead to a subnet, in the order of the links."""
+
+
+def daemons(node: Node) -> list[str]:
+    """Return the daemons that a switch needs, in their start order; none without routed ports and virtual routers."""
+    needed = {"bfdd": node.bgp is not None, "bgpd": node.bgp is not None, "vrrpd": bool(node.virtual_routers)}
+    return [daemon for daemon in DAEMONS if needed.get(daemon, True)] if any(needed.values()) else []
+
+
+def configurations(node: Node, profile: Profile) -> dict[str, str]:
+    """Return the configurations of a switch's daemons, by daemon."""
+    found = {"zebra": zebra_conf(node), "bgpd": bgpd_conf(node, profile)} if node.bgp else {}
+    return {**found, "vrrpd": vrrp.conf(node)} if node.virtual_routers else found
 
 
 def bgpd_conf(node: Node, profile: Profile) -> str:
@@ -58,7 +70,7 @@ router bgp {node.bgp.asn}
 {_evpn(node, profile) if node.bgp.evpn else ""}{_underlay(hidden) if hidden else ""}"""
 
 
-def zebra_conf(node: Node, _: Profile) -> str:
+def zebra_conf(node: Node) -> str:
     """Return zebra's configuration. By default port channels of Ethernet segments are down for the first 180 s, until
     a real fabric has learned its routes."""
     segments = any(bond.bond and bond.bond.es_id for bond in node.bonds)
@@ -121,10 +133,6 @@ def _underlay(hidden: Collection[str]) -> str:
     """Return the filter that keeps the subnets of VXLAN networks out of the fabric's own routes."""
     rules = [f"deny {number}\n match interface {name}" for number, name in enumerate(hidden, start=1)]
     return "".join(f"route-map {UNDERLAY} {rule}\n" for rule in [*rules, f"permit {len(hidden) + 1}"])
-
-
-CONFIGURATIONS: Mapping[str, Callable[[Node, Profile], str]] = {"zebra": zebra_conf, "bgpd": bgpd_conf}
-"""The daemons with a configuration of their own."""
 
 
 def shortest_paths(

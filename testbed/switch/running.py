@@ -22,6 +22,7 @@ from testbed.switch.changes import (
     Lost,
     Miss,
     RouteChange,
+    RouterChange,
     SegmentsChange,
     SviChange,
 )
@@ -194,6 +195,8 @@ class _Switch:
                     self._act(self._control.on_svi, vlan, mac, addresses)
                 case Flushed(vlan, ip):
                     self._act(self._control.on_flushed, vlan, ip)
+                case RouterChange(vlan, mac, ips):
+                    self._act(self._control.on_router, vlan, mac, ips)
                 case CarrierLost(vlan):
                     self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):

@@ -3,6 +3,7 @@
 from testbed.topology.addressing import POOL as POOL
 from testbed.topology.addressing import link_local as link_local
 from testbed.topology.addressing import pod_mac as pod_mac
+from testbed.topology.addressing import virtual_mac_of as virtual_mac_of
 from testbed.topology.definition import RouteDefinition as RouteDefinition
 from testbed.topology.given_addresses import AnAddress as AnAddress
 from testbed.topology.given_addresses import ANetwork as ANetwork

@@ -9,6 +9,8 @@ MAC addresses are locally administered (IEEE 802: bit 0x02 of the first byte), i
 06:HH:HH:HH:HH:HH     something made while the lab runs, a pod for example: a hash of its name
 ====================  =========================================================================
 
+That of a virtual router is the standard's, by its family and its id.
+
 An interface with an IPv6 address has a link-local one too, which follows from its MAC.
 
 Switch N of a fabric that BGP routes has the AS number 4200000000 + N (RFC 6996: 4200000000 to 4294967294 are for
@@ -19,7 +21,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
-from testbed.topology.plan import Bgp, IPAddress, IPNetwork
+from testbed.topology.plan import Bgp, Family, IPAddress, IPNetwork, Plan
 
 POOL = IPv4Network("198.18.0.0/15")
 """The addresses for segments without an address in the file: a range for labs by standard (RFC 2544, RFC 6890)."""
@@ -34,6 +36,17 @@ def interface_mac(node: int, interface: int) -> str:
 def svi_mac(node: int) -> str:
     """Return one MAC for all SVIs of a node: with several the bridge is promiscuous, and its stack gets every frame."""
     return _mac(2, node, 1, 0)
+
+
+def virtual_mac(family: Family, router_id: int) -> str:
+    """Return the MAC of a virtual router (RFC 9568 section 7.3)."""
+    return f"00:00:5e:00:0{1 if family == 4 else 2}:{router_id:02x}"
+
+
+def virtual_mac_of(plan: Plan, ip: IPAddress) -> str | None:
+    """Return the MAC of the virtual router that has an address; None if none has."""
+    routers = [router for node in plan.nodes.values() for _, router in node.virtual_routers]
+    return next((virtual_mac(ip.version, router.id) for router in routers if ip in router.addresses), None)
 
 
 def bgp(node: int, *, evpn: bool) -> Bgp:

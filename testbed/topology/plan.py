@@ -143,10 +143,10 @@ class Interface(_Addressed):
     trunk: tuple[int, ...] = ()
     """Switch port: the tagged VLANs."""
     gateway: IPv4Address | None = None
-    """Host: the SVI's address in the subnet of `address`, if a switch has one there."""
+    """Host: in the subnet of `address` the address of a virtual router, else that of an SVI, if a switch has one."""
     address6: IPv6Interface | None = None
     gateway6: IPv6Address | None = None
-    """Host: the SVI's address in the subnet of `address6`, if a switch has one there."""
+    """Host: the same in the subnet of `address6`."""
     sends: Quality = Quality()
     """The quality of the direction from here to the peer."""
     routed: bool = False
@@ -169,6 +169,24 @@ class Interface(_Addressed):
 
 
 @dataclass(frozen=True, slots=True)
+class VirtualRouter:
+    """A virtual router of VRRP in the VLAN of an SVI (RFC 9568). Each family elects its own master."""
+
+    id: int
+    address: IPv4Address | None
+    address6: IPv6Address | None = None
+    priority: int = 100
+    interval_ms: int = 1000
+    """Milliseconds from one advertisement of the master to the next."""
+    preempt: bool = True
+    """True if it takes over from a master of lower priority."""
+
+    @property
+    def addresses(self) -> tuple[IPAddress, ...]:
+        return tuple(address for address in (self.address, self.address6) if address is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Svi(_Addressed):
     """A switch's own interface in a VLAN; without an address the switch only bridges there."""
 
@@ -181,6 +199,7 @@ class Svi(_Addressed):
     """True if it answers for all other addresses of its subnets."""
     vni: int = 0
     """The VXLAN network of its VLAN; 0 for none."""
+    vrrp: VirtualRouter | None = None
 
     @property
     def network(self) -> str:
@@ -347,6 +366,10 @@ class Node:
     @property
     def routed_ports(self) -> list[Interface]:
         return [port for port in self.ports if port.routed]
+
+    @property
+    def virtual_routers(self) -> list[tuple[Svi, VirtualRouter]]:
+        return [(svi, svi.vrrp) for svi in self.svis if svi.vrrp]
 
 
 @dataclass(frozen=True, slots=True)

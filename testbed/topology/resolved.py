@@ -20,12 +20,15 @@ class Given:
     """The broadcast domain of an SVI."""
     anycast: bool = False
     """True for an SVI that may share its address within its domain."""
+    virtual: int | None = None
+    """The id of the virtual router whose address it is: the routers of one id share it."""
 
     def clashes(self, other: Given) -> bool:
         """Return whether two addresses conflict. SVIs of several domains may share one, and those of one domain that
-        are an anycast gateway."""
+        are an anycast gateway or a virtual router."""
         apart = None not in (self.domain, other.domain) and self.domain != other.domain
-        return self.address.ip == other.address.ip and not apart and not (self.anycast and other.anycast)
+        shared = (self.anycast and other.anycast) or (self.virtual is not None and self.virtual == other.virtual)
+        return self.address.ip == other.address.ip and not apart and not shared
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +87,8 @@ class ResolvedNode:
     vlans: dict[int, dict[Family, Given]] = field(default_factory=dict)
     vnis: dict[int, int] = field(default_factory=dict)
     """The VXLAN networks by VLAN."""
+    virtual: dict[int, dict[Family, Given]] = field(default_factory=dict)
+    """The addresses of its virtual routers, by VLAN."""
     stp: bool = False
     """True if it runs spanning tree."""
     host_routes: bool = False

@@ -39,6 +39,7 @@ class Segment:
     name: str
     path: Path
     svis: list[SviAddress] = field(default_factory=list)
+    """The addresses of its SVIs, then those of their virtual routers."""
     ports: list[Port] = field(default_factory=list)
     """The host interfaces with an address, in the order of the links."""
     networks: dict[Family, IPNetwork] = field(default_factory=dict)
@@ -112,6 +113,7 @@ def build_segments(nodes: dict[str, ResolvedNode], links: list[ResolvedLink], pr
     """Return the segments in the order of their first SVI, then of their first link."""
     joined, parts = _join(nodes, links, problems)
     vlans = [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.vlans.items()]
+    vlans += [(node, vlan, addresses.values()) for node in nodes.values() for vlan, addresses in node.virtual.items()]
     svis = [SviAddress(node, vlan, given) for node, vlan, addresses in vlans for given in addresses]
     for svi in svis:
         svi.given.domain = joined.root(svi.vertex)

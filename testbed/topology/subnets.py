@@ -6,7 +6,7 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import Path
 from testbed.topology.addressing import Pool, free_addresses, usable
 from testbed.topology.plan import FAMILIES, Family, IPInterface, IPNetwork
-from testbed.topology.resolved import Port
+from testbed.topology.resolved import Given, Port
 from testbed.topology.segments import Segment
 
 _Owner = tuple[IPNetwork, Segment, Path]
@@ -30,6 +30,7 @@ def _choose_networks(segments: list[Segment], problems: Problems) -> None:
     for segment in segments:
         for family in FAMILIES:
             _choose_network(segment, family, owners[family], problems)
+        _check_virtual_routers(segment, problems)
     for found in owners.values():
         _check_overlaps(found, problems)
     pool = Pool(network for network, _, _ in owners[4] if isinstance(network, IPv4Network))
@@ -67,9 +68,28 @@ def _choose_network(segment: Segment, family: Family, owners: list[_Owner], prob
             problems.add(this.path, message)
         if (first := next((other for other in given[:number] if other.clashes(this)), None)) is not None:
             also = f"is also that of {first.owner}, in {problems.place(first.path)}"
-            both = this.domain is not None and first.domain is not None
-            cure = "; an anycast gateway has 'svi_mac' on each of its switches" if both else ""
-            problems.add(this.path, f"{this.address.ip} of {this.owner} {also}{cure}")
+            problems.add(this.path, f"{this.address.ip} of {this.owner} {also}{_cure(this, first)}")
+
+
+def _cure(this: Given, first: Given) -> str:
+    """Return how two owners may have one address, if they may."""
+    if this.virtual is not None and first.virtual is not None:
+        return "; the switches of one virtual router have the same 'id'"
+    if this.virtual is not None and first.domain is not None:
+        return "; the SVIs of a virtual router have addresses of their own"
+    if this.domain is not None and first.domain is not None:
+        return "; an anycast gateway has 'svi_mac' on each of its switches"
+    return ""
+
+
+def _check_virtual_routers(segment: Segment, problems: Problems) -> None:
+    """Check that switches with one id of a virtual router in a broadcast domain have one address for it."""
+    first: dict[tuple[object, int | None, Family], Given] = {}
+    for given in (svi.given for svi in segment.svis if svi.given.virtual is not None):
+        key = given.domain, given.virtual, given.address.version
+        if (other := first.setdefault(key, given)).address.ip != given.address.ip:
+            differs = f"{given.owner} has the address {given.address.ip}, {other.owner} has {other.address.ip}"
+            problems.add(given.path, f"{differs}, in {problems.place(other.path)}: with one id they are one")
 
 
 def _check_overlaps(owners: list[_Owner], problems: Problems) -> None:
@@ -126,11 +146,9 @@ def _address(port: Port, family: Family) -> IPInterface | None:
 
 
 def _choose_gateways(segment: Segment) -> None:
-    """Choose each host's gateway: the SVI on the switch it is attached to, else the segment's first one."""
+    """Choose each host's gateway: a virtual router's address if there is one, else an SVI's; that of the switch it is
+    attached to, else the segment's first one."""
     for port in segment.ports:
-        for svi in segment.svis:
-            address = svi.given.address
-            if (svi.switch, svi.vlan) == (port.peer.node, port.peer.access):
-                port.gateways[address.version] = address.ip
-            else:
-                port.gateways.setdefault(address.version, address.ip)
+        here = port.peer.node, port.peer.access
+        for svi in sorted(segment.svis, key=lambda svi: (svi.given.virtual is None, (svi.switch, svi.vlan) != here)):
+            port.gateways.setdefault(svi.given.address.version, svi.given.address.ip)

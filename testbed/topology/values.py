@@ -1,7 +1,7 @@
 """Names, numbers and addresses of a topology file: their types, their JSON Schema, and their error messages."""
 
 import re
-from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, ip_address, ip_interface
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
@@ -227,3 +227,23 @@ def parse_sysctls(value: Any) -> Any:
 
 
 Sysctls = Annotated[dict[str, str], BeforeValidator(parse_sysctls), mapping_schema(r"^net[./]", "string", "integer")]
+
+
+def _alone(family: Family) -> BeforeValidator:
+    """Read an address without a prefix length."""
+
+    def check(value: Any) -> Any:
+        if value is None or isinstance(value, IPAddress):
+            return value
+        if not isinstance(value, str) or "/" in value:
+            raise ValueError(f"expected an address without a prefix length, not {describe(value)}")
+        address = of_interface(parse_ip(value))
+        if address.version != family:
+            raise ValueError(f"{address} is an IPv{address.version} address, not an IPv{family} one")
+        return address
+
+    return BeforeValidator(check)
+
+
+Alone4 = Annotated[IPv4Address, _alone(4), PlainSerializer(str), _matching(_IPV4, "10.0.10.1")]
+Alone6 = Annotated[IPv6Address, _alone(6), PlainSerializer(str), _matching(_IPV6, "2001:db8:10::1")]

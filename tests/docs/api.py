@@ -41,7 +41,7 @@ INTERNAL = {
     "Interface": {"disconnect", "emit"},
     "Direction": {"remove", "take"},
     "Lab": {"await_bonds", "close", "context", "control_planes", "view"},
-    "Routing": {"catch_up", "change", "close", "fileno", "forget", "drain", "on_route", "start"},
+    "Routing": {"catch_up", "change", "close", "fileno", "forget", "drain", "on_route", "settle", "start"},
     "Scheduler": {"close", "run", "watch"},
     "Scenario": {"changes", "info", "settle", "variant", "words"},
     "Run": {"outcome"},

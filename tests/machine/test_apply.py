@@ -257,6 +257,49 @@ def test_a_leaf_is_added_to_a_routed_fabric_and_taken_away(tmp_path: Path) -> No
         run("down", "--all")
 
 
+GATEWAYS = """\
+name: gateways
+topology:
+  nodes:
+    leaf1: {kind: switch, vlans: {10: 10.0.10.2/24}ONE}
+    leaf2: {kind: switch, vlans: {10: 10.0.10.3/24}OTHER}
+    h1: {kind: host}
+  links:
+    - {endpoints: ["leaf1:e1", "h1:eth1"], vlan: 10, ipv4: [null, 10.0.10.9/24]}
+    - {endpoints: ["leaf1:up", "leaf2:up"], vlan: 10}
+"""
+
+
+def test_virtual_routers_come_change_and_go_in_a_lab_that_had_no_frr(tmp_path: Path) -> None:
+    def run(*arguments: str) -> Done:
+        return run_in(tmp_path, *arguments)
+
+    def applied(one: str, other: str) -> tuple[list[str], str]:
+        """The states of the leaves' virtual routers, and h1's gateway."""
+        (tmp_path / "gateways.clab.yml").write_text(GATEWAYS.replace("ONE", one).replace("OTHER", other))
+        done = run("apply", "gateways.clab.yml")
+        assert done.status == 0, done.err
+        rows = [row for name in ("leaf1", "leaf2") for row in json.loads(run("tables", "-f", "json", name).out)]
+        assert run("exec", "h1", "--", "ping", "-c", "1", "-W", "1", "10.0.10.3").status == 0
+        gateway = run("exec", "h1", "--", "ip", "route", "show", "default").out.split()[2]
+        return [row["state"] for row in rows if row["table"] == "vrrp"], gateway
+
+    router = ", vrrp: {10: {id: 5, address: 10.0.10.1}}"
+    preferred = router.replace("}}", ", priority: 200}}")
+    (tmp_path / "gateways.clab.yml").write_text(GATEWAYS.replace("ONE", "").replace("OTHER", ""))
+    try:
+        assert run("up", "gateways.clab.yml", "--clock", "virtual").status == 0
+        assert applied(preferred, router) == (["master", "backup"], "10.0.10.1")
+        assert run("exec", "h1", "--", "ping", "-c", "1", "-W", "1", "10.0.10.1").status == 0
+        assert applied(router, preferred) == (["backup", "master"], "10.0.10.1")
+        assert run("exec", "h1", "--", "ping", "-c", "1", "-W", "1", "10.0.10.1").status == 0
+        assert applied("", router) == (["master"], "10.0.10.1")
+        assert applied("", "") == ([], "10.0.10.2")
+        assert "vrrp" not in run("exec", "leaf1", "--", "ip", "-br", "link").out
+    finally:
+        run("down", "--all")
+
+
 MANIFEST = """\
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition

@@ -58,7 +58,7 @@ def inspected(name: str, form: str) -> dict[str, Any]:
     return {**lab.__dict__, **state}
 
 
-@click.command(cls=Following, help="""Show the ARP, ND and FDB tables of a switch's control plane.""")
+@click.command(cls=Following, help="""Show the virtual routers and the ARP, ND and FDB tables of a switch.""")
 @click.option("--follow", is_flag=True, help="Show them again at each change, until Ctrl-C; also -f.")
 @lab_options
 @click.argument("switch", shell_complete=completion_values.nodes("switch"))

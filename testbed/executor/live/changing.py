@@ -19,7 +19,7 @@ from testbed.lab.namespace import Namespace
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
 from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
-from testbed.topology import Family, IPAddress, address_of
+from testbed.topology import Family, IPAddress, address_of, virtual_mac_of
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
 from testbed.workload.queue_pair import ConnectError
@@ -281,7 +281,9 @@ def silent(call: Call, end: HostInterface, to: IPAddress) -> Iterator[None]:
 
 
 def gateway_mac(call: Call, ip: IPAddress) -> str | None:
-    """Return the MAC of the switch or host of the lab that has an address."""
+    """Return the MAC of the virtual router, switch or host of the lab that has an address."""
+    if mac := virtual_mac_of(call.lab.plan, ip):
+        return mac
     for switch in call.lab.switches():
         for svi in switch.planned.svis:
             if ip in [address.ip for address in svi.addresses]:

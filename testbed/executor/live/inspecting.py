@@ -146,9 +146,25 @@ def fault_row(call: Call, number: int) -> FaultRow:
 # Tables
 
 
-def table_rows(switch: Switch) -> list[TableRow]:
+def table_rows(lab: Lab, switch: Switch) -> list[TableRow]:
     found = switch.tables()
-    return [
+    routers: list[TableRow] = [
+        {
+            "table": "vrrp",
+            "vlan": row["vlan"],
+            "ip": row["address"],
+            "mac": row["mac"],
+            "port": "",
+            "state": row["state"].lower(),
+            "age_s": None,
+            "data_plane": "",
+            "vteps": [],
+            "sequence": None,
+            "duplicate": False,
+        }
+        for row in lab.control_planes.virtual_routers(switch)
+    ]
+    return routers + [
         {
             "table": table,  # type: ignore[typeddict-item]
             "vlan": row["vlan"],
@@ -181,7 +197,7 @@ class TableReports:
     def report(self) -> None:
         if self._changed:
             self._changed = False
-            rows = table_rows(self._switch)
+            rows = table_rows(self._call.lab, self._switch)
             if (now := [{**row, "age_s": None} for row in rows]) != self._shown:
                 self._shown = now
                 self._call.report(rows=rows, now_s=self._call.log.now / 1e9)
@@ -190,7 +206,7 @@ class TableReports:
 def tables(request: live.Tables, call: Call) -> list[TableRow] | Subscription:
     switch = call.lab.switch(request.switch)
     if not request.follow:
-        return table_rows(switch)
+        return table_rows(call.lab, switch)
     reports, server = TableReports(call, switch), call.server
     reports.report()
     listeners = (server.event_listeners, reports.note), (server.activity_listeners, reports.report)
@@ -313,7 +329,7 @@ def measured(call: Call) -> Measured:
     return {
         **inspect(live.Inspect(), call),
         "counters": counters(call.lab, missing),
-        "tables": {switch.name: table_rows(switch) for switch in call.lab.switches()},
+        "tables": {switch.name: table_rows(call.lab, switch) for switch in call.lab.switches()},
         "missing": missing,
     }
 

@@ -7,8 +7,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from testbed.documents.problems import Problems
 from testbed.topology.addressing import bgp, svi_mac
 from testbed.topology.definition import BridgeKeys, RoutedKeys
+from testbed.topology.kinds import vrrp_keys
 from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
+from testbed.topology.kinds.vrrp_keys import VrrpKeys
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
 from testbed.topology.values import ADDRESS_SCHEMA, Address, Mac, Vlan, VlanKey, Vni
@@ -35,7 +37,7 @@ SviAddresses = Annotated[
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
-class SwitchKeys(BondKeys, RoutedKeys, BridgeKeys):
+class SwitchKeys(VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
@@ -102,6 +104,7 @@ class Switch(Kind):
                 given = Given(address, place, f"the SVI of VLAN {vlan} on {node.name}", anycast=bool(keys.svi_mac))
                 if (first := found.setdefault(address.version, given)) is not given:
                     problems.add(place, f"an SVI has one IPv{address.version} address; the first is {first.address}")
+        vrrp_keys.complete(node, problems)
 
     def untagged(self, port: Port) -> str | int | None:
         return port.access
@@ -120,6 +123,7 @@ class Switch(Kind):
                 **by_family({family: given.address for family, given in addresses.items()}),
                 proxy_arp=vlan in proxy_arp,
                 vni=node.vnis.get(vlan, 0),
+                vrrp=vrrp_keys.plan((keys.vrrp or {}).get(vlan)),
             )
             for vlan, addresses in sorted(node.vlans.items())
         )

@@ -55,6 +55,17 @@ def test_queues_and_pauses_have_their_priority() -> None:
     assert value(measured, "testbed_pfc_paused_seconds_total", node="h1", priority="3") == 0.5
 
 
+def test_a_virtual_router_is_a_master_or_not_and_no_entry_of_a_table() -> None:
+    measured = lab()
+    for ip, state in ("10.0.0.1", "master"), ("10.0.0.2", "backup"):
+        measured["tables"][LEAF].append({**entry("vrrp", "00:00:5e:00:01:05", "", ip), "state": state, "age_s": None})
+    assert value(measured, "testbed_vrrp_master", node="leaf", vlan="10", ip="10.0.0.1") == 1
+    assert value(measured, "testbed_vrrp_master", node="leaf", vlan="10", ip="10.0.0.2") == 0
+    assert [name for name, labels in samples(measured) if dict(labels).get("mac") == "00:00:5e:00:01:05"] == [
+        "testbed_vrrp_master"
+    ] * 2
+
+
 def test_tables_are_entries_and_their_number() -> None:
     measured = lab()
     measured["tables"][LEAF].append({**entry("arp", "", "", "10.0.0.9"), "state": "asking", "age_s": None})

@@ -12,6 +12,7 @@ from typing import Any
 from probes import (
     CNP,
     address,
+    advertised,
     answers,
     arrive,
     arriving,
@@ -85,6 +86,7 @@ from testbed.faults import (
     StrictRpFilter,
     SwitchCpuOutage,
     SwitchReboot,
+    VrrpLost,
     WrongGateway,
     WrongMask,
 )
@@ -435,6 +437,20 @@ CONTRACTS = [
         spoken("b", "c", 6),
         SPOKEN - {"announcement"},
         spoken("b", "c"),
+    ),
+    Contract(
+        VrrpLost(end="b:eth1"),
+        "VRRP advertisements of one end of a link do not arrive",
+        lambda lab: advertised(lab, "b", "c"),
+        False,
+        lambda lab: [advertised(lab, "c", "b"), advertised(lab, "b", "c", 6), heard(lab, "b", "c")],
+    ),
+    Contract(
+        VrrpLost(end="leaf:e2", family=6),
+        "",
+        lambda lab: advertised(lab, "c", "b", 6),
+        False,
+        lambda lab: [advertised(lab, "c", "b"), advertised(lab, "b", "c", 6)],
     ),
     Contract(
         ArpPoison(host="c", ip=B, switch="leaf"),

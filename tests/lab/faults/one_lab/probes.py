@@ -20,6 +20,7 @@ from testbed.topology import Family, IPAddress
 ALL, EXPERIMENTAL, IPV4, IPV6 = 0x0003, 0x88B5, 0x0800, 0x86DD
 OUTGOING = 4
 ROOM = 1 << 20
+VRRP = 112
 SHORTLY = 0.05
 LOSSLESS_DSCP, LOSSLESS = 26, 3
 WRITE_ONLY, SEND_ONLY, CNP = 0x0A, 0x04, 0x81
@@ -131,6 +132,19 @@ def heard(lab: Lab, source: str, at: str, family: Family = 4) -> set[str]:
     }
     found = delivered(lab, [(near, data) for data in sent.values()], far)
     return {name for name, data in sent.items() if data in found}
+
+
+def advertised(lab: Lab, source: str, at: str, family: Family = 4) -> bool:
+    """Whether a VRRP advertisement of a host arrives at another."""
+    near, far = nic(lab, source), nic(lab, at)
+    own, body = near.address(family).ip.packed, bytes(8)
+    if family == 4:
+        head = bytes([0x45, 0, 0, 20 + len(body), 0, 0, 0, 0, 255, VRRP, 0, 0]) + own + bytes([224, 0, 0, 18])
+        data = frame("01:00:5e:00:00:12", near.mac, IPV4, head + body)
+    else:
+        head = bytes([0x60, 0, 0, 0, 0, len(body), VRRP, 255]) + own + bytes([0xFF, 2, *bytes(13), 0x12])
+        data = frame("33:33:00:00:00:12", near.mac, IPV6, head + body)
+    return data in delivered(lab, [(near, data)], far)
 
 
 def stormed(lab: Lab, source: str, at: str) -> bool:
