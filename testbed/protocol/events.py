@@ -523,7 +523,7 @@ CLEARED = Kind(
     "ARP {ip} is cleared",
     {
         "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
-        "fdb-flushed": "ARP {ip} is cleared: the FDB has lost {mac}",
+        "port-down": "ARP {ip} is cleared: the port of {mac} is down",
     },
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")

@@ -73,6 +73,13 @@ class FdbChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PortDown:
+    """A port of the bridge has no link any more; the FDB has lost its MACs before."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierLost:
     """An SVI has lost its carrier: no port of the bridge has one."""
 
@@ -112,7 +119,7 @@ class Lost:
     number: int
 
 
-Change = Miss | FdbChange | CarrierLost | SviChange | Flushed | RouteChange | Lost
+Change = Miss | FdbChange | PortDown | CarrierLost | SviChange | Flushed | RouteChange | Lost
 
 
 class DataPlane:
@@ -123,6 +130,8 @@ class DataPlane:
         self._bridge = bridge
         self._ports: dict[int, str] = {}
         """Ports of the bridge: those of the plan, and others that have come to be known."""
+        self._linked: set[int] = set()
+        """Ports that have a link."""
         self._routed: dict[int, str] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
         """BGP's routes, as the kernel has them."""
@@ -223,8 +232,11 @@ class DataPlane:
         there = self._netlink.dump_links()
         for body in there:
             yield from self._link(links.RTM_NEWLINK, body)
-        gone = self._svis.keys() - links.link_states(there).keys()
+        gone = (self._svis.keys() | self._linked) - links.link_states(there).keys()
         for index in sorted(gone):
+            if index in self._linked:
+                self._linked.discard(index)
+                yield PortDown(self._ports.pop(index))
             yield from self._svi_gone(index)
         addresses = list(map(rt.address_of, self._netlink.dump_addresses()))
         for index in self._svis:
@@ -256,7 +268,7 @@ class DataPlane:
         asked_for_others = vlan in self._proxies and destination in nd.SOLICITED_NODES
         return vlan in self._groups and (asked_for_others or destination in self._groups[vlan])
 
-    def _change(self, kind: int, body: bytes) -> Iterator[Miss | FdbChange | CarrierLost | SviChange | Flushed]:
+    def _change(self, kind: int, body: bytes) -> Iterator[Change]:
         match kind:
             case rt.RTM_GETNEIGH:
                 index, ip = rt.miss(body)
@@ -299,15 +311,20 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(entry.vlan, entry.mac, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange]:
+    def _link(self, kind: int, body: bytes) -> Iterator[PortDown | CarrierLost | SviChange]:
         found = link_state(body)
         if found is None:
             return
         index, link = found
-        if kind == links.RTM_DELLINK or link.master != self._bridge:
-            self._ports.pop(index, None)
-        else:
+        is_port = kind == links.RTM_NEWLINK and link.master == self._bridge
+        if is_port:
             self._ports[index] = link.name
+        else:
+            self._ports.pop(index, None)
+        if (is_port and link.carrier) != (index in self._linked):
+            self._linked ^= {index}
+            if index not in self._linked:
+                yield PortDown(link.name)
         if kind == links.RTM_DELLINK:
             yield from self._svi_gone(index)
             return

@@ -99,9 +99,10 @@ class Profile(BaseModel):
     """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
     ndisc_evict_nocarrier)."""
 
-    fdb_flush: Literal["keep", "resolve", "purge"] = "keep"
-    """Action for entries whose MAC the FDB loses by a flush and not by its age, as when a port goes down. resolve: they
-    stay, and are asked for. purge: they go."""
+    port_down: Literal["keep", "resolve", "purge"] = "keep"
+    """Action for the entries behind a port that goes down. purge: they go. resolve, as SONiC by means of Linux: those
+    that no answer to a request has confirmed are probed, after 5 s, by unicast, three times, and go without an answer;
+    the others stay."""
 
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""

@@ -14,7 +14,17 @@ from testbed.errors import InputError
 from testbed.protocol import events
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
-from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
+from testbed.switch.dataplane import (
+    CarrierLost,
+    DataPlane,
+    FdbChange,
+    Flushed,
+    Lost,
+    Miss,
+    PortDown,
+    RouteChange,
+    SviChange,
+)
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
@@ -168,6 +178,8 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost):
                     self._act(self._control.on_fdb, vlan, mac, port, lost)
+                case PortDown(port):
+                    self._act(self._control.on_port_down, port)
                 case SviChange(vlan, mac, addresses):
                     self._act(self._control.on_svi, vlan, mac, addresses)
                 case Flushed(vlan, ip):

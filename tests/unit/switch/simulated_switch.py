@@ -60,6 +60,9 @@ class Switch:
     def fdb(self, mac: str, port: str | None, vlan: int = 10, lost: Literal["aged", "flushed"] = "aged") -> None:
         self._apply(self.plane.on_fdb(self._ns(), vlan, mac, port, lost))
 
+    def port_down(self, port: str) -> None:
+        self._apply(self.plane.on_port_down(self._ns(), port))
+
     def clear(self, ip: IPv4Address | None = None) -> None:
         self._apply(self.plane.clear(4, ip=ip))
 

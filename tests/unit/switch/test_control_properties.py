@@ -87,6 +87,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "mac_moves": st.none() | st.integers(1, 3),
     "mac_move_recovery": st.sampled_from([1, 60]),
     "mac_move_check": st.sampled_from([1, 30]),
+    "port_down": st.sampled_from(["keep", "resolve", "purge"]),
     "lossless_unknown_unicast": st.sampled_from(["flood", "drop"]),
 }
 CHANGES = st.lists(
@@ -132,7 +133,7 @@ class AnySwitch(RuleBasedStateMachine):
         self.missed: dict[Key, int] = {}
         """When it began to look for one."""
         self.bounds: dict[tuple[int, int], int] = {}
-        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}), lambda: 0.5)
+        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}), lambda: 0.0)
         self._apply(self.plane.start(self.now))
 
     # What happens to it
@@ -184,6 +185,13 @@ class AnySwitch(RuleBasedStateMachine):
                 self.moved = self.now
             self.fdb[vlan, mac] = port
         self._apply(self.plane.on_fdb(self.now, vlan, mac, port, lost))
+
+    @rule(port=PORTS)
+    def port_goes_down(self, port: str) -> None:
+        for (vlan, mac), at in [*self.fdb.items()]:
+            if at == port:
+                self.fdb_change(vlan, mac, None, "flushed")
+        self._apply(self.plane.on_port_down(self.now, port))
 
     @rule(vlan=VLANS, mac=MACS)
     def mac_flaps(self, vlan: int, mac: str) -> None:
