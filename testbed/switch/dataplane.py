@@ -28,6 +28,8 @@ from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, 
 DAY_MS = 86_400_000
 SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
 """Values of an SVI's neighbour table, by which the kernel leaves all to the control plane (`build`)."""
+ALWAYS_UP = "dummy"
+"""A port in no VLAN that keeps the bridge up (`Profile.autostate`), as on SONiC (sonic-swss, cfgmgr/vlanmgr.cpp)."""
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
 _FORWARDING = (
@@ -81,7 +83,7 @@ class PortDown:
 
 @dataclass(frozen=True, slots=True)
 class CarrierLost:
-    """An SVI has lost its carrier: no port of the bridge has one."""
+    """An SVI has lost its carrier: no port has a link, of the bridge or of its VLAN (`Profile.autostate`)."""
 
     vlan: int
 
@@ -150,6 +152,7 @@ class DataPlane:
         self._static: set[tuple[int, str]] = set()
         """VLAN and MAC of an administrator's static FDB entries."""
         self._mac_age = 0.0
+        self._autostate = ""
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
         groups = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV6_IFADDR, *(_FORWARDING_GROUPS if node.bgp else ()))
@@ -336,6 +339,7 @@ class DataPlane:
             self._vlans[link.name] = vlan
             with contextlib.suppress(OSError):  # it is gone already
                 self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
+                self._netlink.bind_vlan(index, self._autostate == "vlan")
         yield from self._svi_link(index, link)
 
     def _svi_gone(self, index: int) -> Iterator[SviChange]:
@@ -432,11 +436,25 @@ class DataPlane:
         self._netlink.set_fdb(self._bridge, profile.mac_age, profile.mac_cap)
         for index in self._ports:
             self._netlink.set_flooding(index, profile.unknown_unicast == "flood")
+        self._set_autostate(profile.autostate)
         for family in rt.FAMILIES.values() if self._groups else [socket.AF_INET]:
             self._netlink.delete_rules(family, LOSSLESS_TABLE)
             if profile.lossless_unknown_unicast == "drop":
                 for dscp in profile.lossless_dscp:
                     self._netlink.add_dscp_rule(family, dscp, LOSSLESS_TABLE)
+
+    def _set_autostate(self, autostate: str) -> None:
+        before, self._autostate = self._autostate, autostate
+        if autostate == before:
+            return
+        for index in self._svis:
+            with contextlib.suppress(OSError):  # it is gone, and the message is still to come
+                self._netlink.bind_vlan(index, autostate == "vlan")
+        if autostate == "none":
+            dummy = self._netlink.add_dummy(ALWAYS_UP, self._netlink.mac(self._bridge))
+            self._netlink.enslave(dummy, self._bridge)
+        elif before == "none" and (index := self._port(ALWAYS_UP)) is not None:
+            self._netlink.delete_link(index)
 
     def _announced(self, ip: IPAddress) -> bool:
         return self.node.host_routes and not ip.is_link_local

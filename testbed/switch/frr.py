@@ -55,10 +55,12 @@ def shortest_paths(
     plan: Plan,
     dead: Collection[tuple[str, str]] = (),
     hosts: Mapping[str, Collection[IPNetwork]] = MappingProxyType({}),
+    autostate: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Routes]:
     """Return for each BGP switch the routes to subnets that others announce: all next hops of the shortest paths.
 
-    `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch.
+    `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch, and
+    `autostate` is the value of its profile.
     """
     speakers = [node for node in plan.nodes.values() if node.bgp]
     links: dict[str, list[tuple[str, str]]] = {
@@ -67,17 +69,30 @@ def shortest_paths(
     }
     origins: dict[IPNetwork, list[str]] = {}
     for node in speakers:
-        # Without a port that is up the bridge has no carrier, and the SVIs are down.
-        if any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
-            subnets = [address.network for svi in node.svis for address in svi.addresses]
-            for network in [*subnets, *hosts.get(node.name, ())]:
-                origins.setdefault(network, []).append(node.name)
+        subnets = _connected(node, dead, autostate.get(node.name, "bridge"))
+        there = [host for host in hosts.get(node.name, ()) if any(_within(host, subnet) for subnet in subnets)]
+        for network in [*subnets, *there]:
+            origins.setdefault(network, []).append(node.name)
     found: dict[str, Routes] = {node.name: {} for node in speakers}
     for network, owners in origins.items():
         distance = _distances(links, owners)
         for name in distance.keys() - set(owners):
             found[name][network] = tuple(port for port, peer in links[name] if distance.get(peer) == distance[name] - 1)
     return found
+
+
+def _connected(node: Node, dead: Collection[tuple[str, str]], autostate: str) -> list[IPNetwork]:
+    """Return the subnets of the SVIs that are up (`Profile.autostate`)."""
+    ports = [port for port in node.ports if not port.routed and carries(node, port, dead)]
+    if not ports and autostate != "none":
+        return []
+    vlans = {vlan for port in ports for vlan in (port.vlan, *port.trunk)}
+    up = [svi for svi in node.svis if autostate != "vlan" or svi.vlan in vlans]
+    return [address.network for svi in up for address in svi.addresses]
+
+
+def _within(host: IPNetwork, subnet: IPNetwork) -> bool:
+    return host.version == subnet.version and host.network_address in subnet
 
 
 def carries(node: Node, port: Interface, dead: Collection[tuple[str, str]]) -> bool:

@@ -95,8 +95,11 @@ class Profile(BaseModel):
     announce: bool = False
     """True if the switch sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
+    autostate: Literal["bridge", "vlan", "none"] = "bridge"
+    """When an SVI is down: without a link at any port of its VLAN (`vlan`, as on Cisco's and Arista's), at any port of
+    the switch (`bridge`, as Linux), or never (`none`, as on SONiC). FRR announces the subnets of SVIs that are up."""
     svi_carrier: Literal["keep", "purge"] = "keep"
-    """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
+    """purge: an SVI that goes down (`autostate`) loses its entries (Linux: arp_evict_nocarrier,
     ndisc_evict_nocarrier)."""
 
     port_down: Literal["keep", "resolve", "purge"] = "keep"
