@@ -513,6 +513,7 @@ AGED = Kind("arp.aged", Entry, "ARP {ip} at {mac} ages out")
 FAILED = Kind("arp.failed", Unresolved, "ARP for {ip} gets no answer")
 IGNORED = Kind("arp.ignored", Claim, "ARP from {ip} at {mac} is ignored: {reason}")
 REFUSED = Kind("arp.refused", Unresolved, "ARP {ip} does not fit the table")
+UNASKED = Kind("arp.unasked", Neighbour, "ARP asks nobody for {ip}: packets for it are dropped")
 EVICTED = Kind(
     "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )

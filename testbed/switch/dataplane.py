@@ -453,8 +453,8 @@ class DataPlane:
         if autostate == "none":
             dummy = self._netlink.add_dummy(ALWAYS_UP, self._netlink.mac(self._bridge))
             self._netlink.enslave(dummy, self._bridge)
-        elif before == "none" and (index := self._port(ALWAYS_UP)) is not None:
-            self._netlink.delete_link(index)
+        elif before == "none" and (there := self._port(ALWAYS_UP)) is not None:
+            self._netlink.delete_link(there)
 
     def _announced(self, ip: IPAddress) -> bool:
         return self.node.host_routes and not ip.is_link_local

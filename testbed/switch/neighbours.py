@@ -24,6 +24,8 @@ class Neighbours:
         self._core = core
         self._fdb = fdb
         self._deadlines: Deadlines[Key] = Deadlines(self._deadline)
+        self._not_asked: set[Key] = set()
+        """Addresses that are not asked for (`Profile.miss`), each reported once."""
 
     # Entries
 
@@ -35,6 +37,7 @@ class Neighbours:
         jitter = nanoseconds(most * self._core.draw()) if most else 0
         entry = Entry(mac, self._fdb.port(key[0], mac), now, jitter=jitter, reachable=answered)
         self.table.learn(key, entry)
+        self._not_asked.discard(key)
         self._core.do(SetNeighbour(*key, mac))
         self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))
         self._block_lossless(key, entry)
@@ -133,6 +136,11 @@ class Neighbours:
             self._core.do(SetNeighbour(*key, entry.mac))
         elif waiting is not None and waiting.state == "asking":
             return
+        elif self._core.profile.miss == "drop":
+            self._core.do(DeleteNeighbour(*key))
+            if key not in self._not_asked:
+                self._not_asked.add(key)
+                self._core.emit_of(key, events.UNASKED())
         elif (
             (waiting is not None and waiting.state == "held")
             or not self.miss_limit.admits(now, key[0], key[1].version)
@@ -187,6 +195,8 @@ class Neighbours:
 
     def profile_changed(self) -> None:
         self.miss_limit.change(self._core.profile.miss_pps)
+        if self._core.profile.miss != "drop":
+            self._not_asked.clear()
         self._rearm()
         for key, entry in self.table.entries.items():
             self._block_lossless(key, entry)

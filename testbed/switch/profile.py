@@ -118,6 +118,9 @@ class Profile(BaseModel):
     miss_pps: PerSecond | None = None
     """Data packets without a neighbour entry that reach the CPU per second; bursts as for `arp_pps`."""
 
+    miss: Literal["resolve", "drop"] = "resolve"
+    """drop: data packets for an address without an entry cause no request, and are dropped until a packet of its owner
+    makes an entry (SONiC issues 9401 and 9470, on some platforms)."""
     resolve_attempts: Count = 3
     """Number of broadcast requests for an address that data packets need."""
     resolve_interval: Seconds = 1

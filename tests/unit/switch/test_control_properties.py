@@ -81,6 +81,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "arp_cap_per_svi": CAPS,
     "arp_full": st.sampled_from(["refuse", "evict"]),
     "arp_pps": st.none() | st.integers(1, 5),
+    "miss": st.sampled_from(["resolve", "drop"]),
     "miss_pps": st.none() | st.integers(1, 5),
     "resolve_attempts": st.integers(1, 3),
     "hold_down": st.sampled_from([0, 5]),
