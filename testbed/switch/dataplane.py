@@ -76,7 +76,7 @@ class FdbChange:
 
 @dataclass(frozen=True, slots=True)
 class PortDown:
-    """A port of the bridge has no link any more; the FDB has lost its MACs before."""
+    """A port of the bridge has no link any more. The FDB loses its MACs before or after."""
 
     port: str
 

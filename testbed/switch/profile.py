@@ -103,9 +103,9 @@ class Profile(BaseModel):
     ndisc_evict_nocarrier)."""
 
     port_down: Literal["keep", "resolve", "purge"] = "keep"
-    """Action for the entries behind a port that goes down. purge: they go. resolve, as SONiC by means of Linux: those
-    that no answer to a request has confirmed are probed, after 5 s, by unicast, three times, and go without an answer;
-    the others stay."""
+    """Action for the entries behind a port that goes down: their MACs were there when they were last confirmed. purge:
+    they go. resolve, as SONiC by means of Linux: those that no answer to a request has confirmed are probed, after 5 s,
+    by unicast, three times, and go without an answer; the others stay."""
 
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""
