@@ -83,12 +83,13 @@ def shortest_paths(
 
 def _connected(node: Node, dead: Collection[tuple[str, str]], autostate: str) -> list[IPNetwork]:
     """Return the subnets of the SVIs that are up (`Profile.autostate`)."""
-    ports = [port for port in node.ports if not port.routed and carries(node, port, dead)]
+    up = [port for port in node.ports if (port.node, port.name) not in dead and carries(node, port, dead)]
+    ports = [port for port in up if not port.routed]
     if not ports and autostate != "none":
         return []
     vlans = {vlan for port in ports for vlan in (port.vlan, *port.trunk)}
-    up = [svi for svi in node.svis if autostate != "vlan" or svi.vlan in vlans]
-    return [address.network for svi in up for address in svi.addresses]
+    svis = [svi for svi in node.svis if autostate != "vlan" or svi.vlan in vlans]
+    return [address.network for svi in svis for address in svi.addresses]
 
 
 def _within(host: IPNetwork, subnet: IPNetwork) -> bool:

@@ -93,15 +93,19 @@ name: two
 topology:
   routing: frr
   nodes:
-    near: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24, 30: 10.0.30.1/24}}
+    near:
+      kind: switch
+      vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24, 30: 10.0.30.1/24}
+      bonds: {po1: {members: [e1, e4]}}
     far: {kind: switch, vlans: {40: 10.0.40.1/24}}
-    h: {kind: host}
+    h: {kind: host, bonds: {bond0: {members: [eth1, eth2]}}}
     i: {kind: host}
     j: {kind: host}
     t: {kind: switch, vlans: {20: , 30: }}
     k: {kind: host}
   links:
     - {endpoints: ["near:e1", "h:eth1"], vlan: 10}
+    - {endpoints: ["near:e4", "h:eth2"], vlan: 10}
     - {endpoints: ["near:e2", "t:e1"], trunk: [20]}
     - {endpoints: ["t:e2", "k:eth1"], vlan: 20}
     - {endpoints: ["near:e3", "far:e1"]}
@@ -114,14 +118,16 @@ topology:
         return [str(network) for network in found]
 
     assert announced("vlan") == ["10.0.10.0/24", "10.0.20.0/24"]
-    assert announced("vlan", ("near", "e1")) == announced("vlan", ("h", "eth1")) == ["10.0.20.0/24"]
+    assert announced("vlan", ("near", "e1")) == ["10.0.10.0/24", "10.0.20.0/24"]
+    gone = ("near", "e1"), ("h", "eth2")
+    assert announced("vlan", *gone) == announced("vlan", ("near", "po1")) == ["10.0.20.0/24"]
     assert announced("vlan", ("near", "e2")) == ["10.0.10.0/24"]
     every = ["10.0.10.0/24", "10.0.20.0/24", "10.0.30.0/24"]
-    assert announced("bridge", ("near", "e1")) == announced("none", ("near", "e1")) == every
-    assert announced("bridge", ("near", "e1"), ("near", "e2")) == []
-    assert announced("none", ("near", "e1"), ("near", "e2")) == every
+    assert announced("bridge", *gone) == announced("none", *gone) == every
+    assert announced("bridge", *gone, ("near", "e2")) == []
+    assert announced("none", *gone, ("near", "e2")) == every
     hosts = IPv4Network("10.0.10.7/32"), IPv4Network("10.0.20.7/32")
-    assert announced("vlan", ("near", "e1"), hosts=hosts) == ["10.0.20.0/24", "10.0.20.7/32"]
+    assert announced("vlan", *gone, hosts=hosts) == ["10.0.20.0/24", "10.0.20.7/32"]
 
 
 def test_in_a_fat_tree_an_edge_switch_reaches_every_other_one_over_all_its_uplinks() -> None:
