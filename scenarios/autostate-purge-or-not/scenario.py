@@ -2,9 +2,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
 
-from testbed import Field, Parameters, ProfileName, Run, Scenario, Switch, Variant
+from testbed import Field, Parameters, Profile, ProfileName, Run, Scenario, Switch, Variant
 from testbed.faults import LinkDown
-from testbed.switch.profile import Profile
 from testbed.workload import Attributes
 
 SWAP_S = 60
