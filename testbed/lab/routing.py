@@ -229,7 +229,8 @@ class Routing:
         ends = [find_interface(self._nodes.values(), end) for end in without]
         ends += [end for node in self._nodes.values() for end in node.interfaces.values() if not end.is_up]
         dead = {(end.node.name, end.name) for end in ends}
-        due = frr.shortest_paths(self._plan, dead, self._host_routes())
+        autostate = {switch.name: switch.profile()["autostate"] for switch in self._switches}
+        due = frr.shortest_paths(self._plan, dead, self._host_routes(), autostate)
         wait = self._context.scheduler.wait_quietly
         if not wait(lambda: self._not_converged(due, dead) == "", within):
             raise DeadlineError(f"routing did not converge within {within:g} s: {self._not_converged(due, dead)}")

@@ -543,6 +543,7 @@ AGED = Kind("arp.aged", Entry, "ARP {ip} at {mac} ages out")
 FAILED = Kind("arp.failed", Unresolved, "ARP for {ip} gets no answer")
 IGNORED = Kind("arp.ignored", Claim, "ARP from {ip} at {mac} is ignored: {reason}")
 REFUSED = Kind("arp.refused", Unresolved, "ARP {ip} does not fit the table")
+UNASKED = Kind("arp.unasked", Neighbour, "ARP asks nobody for {ip}: packets for it are dropped")
 EVICTED = Kind(
     "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )
@@ -553,8 +554,8 @@ CLEARED = Kind(
     "ARP {ip} is cleared",
     {
         "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
-        "fdb-flushed": "ARP {ip} is cleared: the FDB has lost {mac}",
         "evpn": "ARP {ip} is cleared: EVPN withdraws it",
+        "port-down": "ARP {ip} is cleared: the port of {mac} is down",
     },
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")

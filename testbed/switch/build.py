@@ -12,6 +12,9 @@ All SVIs of a switch have one MAC, as a router has: the bridge's. If a VLAN devi
 kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well. The MACs of
 virtual routers are in the bridge's table instead (`virtual_routers`).
 
+The subnet of an SVI that is down is reached by other routes, or not at all: ignore_routes_with_linkdown, as on SONiC
+(sonic-buildimage, files/image_config/sysctl/sysctl-net.conf). Other switches withdraw the connected route.
+
 A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
 
@@ -89,6 +92,7 @@ def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None
     """Make an SVI in the calling thread's namespace, in a VRF or in none, and return its index."""
     index = kernel.add_svi(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
+    sysctl.write(f"net/ipv4/conf/{svi.name}/ignore_routes_with_linkdown", 1)
     if vrf is None:
         kernel.set_link(index, up=True)
     else:
@@ -97,6 +101,7 @@ def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None
         kernel.set_address(index, svi.address)
     if svi.address6 is not None:
         sysctl.write_all(f"net/ipv6/neigh/{svi.name}", SOLICIT)
+        sysctl.write(f"net/ipv6/conf/{svi.name}/ignore_routes_with_linkdown", 1)
         ipv6.enable(kernel, svi.name, svi.mac)
         kernel.set_address(index, svi.address6)
     return index

@@ -21,6 +21,7 @@ from testbed.switch.changes import (
     Flushed,
     Lost,
     Miss,
+    PortDown,
     RouteChange,
     RouterChange,
     SegmentsChange,
@@ -187,6 +188,8 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost, vteps):
                     self._act(self._control.on_fdb, vlan, mac, port, lost, vteps)
+                case PortDown(port):
+                    self._act(self._control.on_port_down, port)
                 case SegmentsChange():
                     self._follow_segments()
                 case FabricEntry(vlan, ip, mac):
