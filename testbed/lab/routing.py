@@ -24,6 +24,7 @@ from testbed.topology import IPNetwork, Plan
 
 PROGRAMS = Path("/usr/lib/frr")
 RUN = Path("/run/frr")
+DATA_PLANES = Path("/run/testbed/bfd")
 USER = "frr"
 START_PAUSE_S = 0.05
 TIMER_SLACK_NS = 2_000_000
@@ -71,7 +72,7 @@ class Routing:
             self._ends.unregister(handle)
             os.close(handle)
             self._processes.pop(key).stop(signal.SIGKILL)
-        shutil.rmtree(self._directory(switch), ignore_errors=True)
+        self._remove(switch)
         del self._routes[switch.name]
 
     def change(self, plan: Plan, new: Sequence[Switch]) -> None:
@@ -98,29 +99,36 @@ class Routing:
     def _start_on(self, switches: Sequence[Switch]) -> None:
         for switch in switches:
             directory = self._directory(switch)
-            shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
-            ownership.claim_file(directory)
-            directory.mkdir(parents=True)
-            shutil.chown(directory, USER, USER)
+            for place in directory, self._data_plane(switch).parent:
+                shutil.rmtree(place, ignore_errors=True)  # of a lab that was killed
+                ownership.claim_file(place)
+                place.mkdir(parents=True)
+                shutil.chown(place, USER, USER)
             text = frr.bgpd_conf(switch.planned)
             (directory / "bgpd.conf").write_text(text)  # FRR's user may not read the run directory
             self._context.file(f"{switch.name}-bgpd.conf").write_text(text)
         wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
-            sockets = [self._start(switch, daemon) for switch in switches]
+            sockets = [path for switch in switches for path in self._start(switch, daemon)]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
+            if daemon == "bfdd":
+                for switch in switches:
+                    switch.agent.ask(switch.name, "serve_bfd", place=str(self._data_plane(switch)))
 
-    def _start(self, switch: Switch, daemon: str) -> Path:
+    def _start(self, switch: Switch, daemon: str) -> list[Path]:
+        """Start a daemon, and return the sockets that it has when it is ready."""
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
+        if daemon == "bfdd":
+            command += ["--dplaneaddr", f"unix:{self._data_plane(switch)}"]
         if daemon != "mgmtd":  # which takes no file
             command += ["-f", str(directory / "bgpd.conf") if daemon == "bgpd" else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
         Path(f"/proc/{process.pid}/timerslack_ns").write_text(str(TIMER_SLACK_NS))  # its threads inherit it
         handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
         self._ends.register(handle, select.EPOLLIN)
-        return directory / f"{daemon}.vty"
+        return [directory / f"{daemon}.vty", *([self._data_plane(switch)] if daemon == "bfdd" else [])]
 
     def catch_up(self) -> None:
         """Do nothing: the kernel's routes come by way of the switches' agent."""
@@ -142,8 +150,9 @@ class Routing:
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
-        Return when each switch has all next hops of the shortest paths to all that others announce, and BGP and BFD are
-        up on all links. The result is the seconds from the call to the last change of a route. `within` in seconds.
+        Return when each switch has all next hops of the shortest paths to all that others announce, and BGP and the
+        sessions of BFD are up on all links. The result is the seconds from the call to the last change of a route.
+        `within` in seconds.
 
         Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
         are up and carry nothing. Host routes are those of the neighbours that switches have at the call.
@@ -191,8 +200,8 @@ class Routing:
             for port in ports:
                 if bgp[port.name]["state"] != "Established":
                     return f"BGP of {switch}:{port.name} is {bgp[port.name]['state']}"
-                if bfd.get(port.name) != "up":
-                    return f"BFD of {switch}:{port.name} is {bfd.get(port.name, 'not there')}"
+                if (status := bfd.get(port.name, "up")) != "up":
+                    return f"BFD of {switch}:{port.name} is {status}"
         return ""
 
     def ask(self, switch: Switch, daemon: str, *commands: str) -> str:
@@ -224,7 +233,16 @@ class Routing:
             os.close(handle)
         self._ends.close()
         for switch in self._switches:
-            shutil.rmtree(self._directory(switch), ignore_errors=True)
+            self._remove(switch)
+
+    def _remove(self, switch: Switch) -> None:
+        for place in self._directory(switch), self._data_plane(switch).parent:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _data_plane(self, switch: Switch) -> Path:
+        """Return the place of bfdd's socket for its data plane. bfdd cuts it after 63 characters."""
+        assert switch.planned.bgp
+        return DATA_PLANES / str(switch.planned.bgp.asn) / "bfdd"
 
     def _directory(self, switch: Switch) -> Path:
         return RUN / switch.namespace

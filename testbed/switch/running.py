@@ -8,10 +8,12 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
 from testbed.protocol import events
+from testbed.switch.bfd.speaker import Speaker
 from testbed.switch.control import ControlPlane
 from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
 from testbed.switch.dataplane import CarrierLost, DataPlane, FdbChange, Flushed, Lost, Miss, RouteChange, SviChange
@@ -20,7 +22,7 @@ from testbed.switch.profile import Profile
 from testbed.switch.timers import SECOND
 from testbed.topology.plan import Family
 
-COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed")
+COMMANDS = ("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed", "serve_bfd")
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
 """Nanoseconds by which the loop wakes early for a distant deadline: epoll is late by a thousandth, up to 0.1 s."""
@@ -125,8 +127,10 @@ class _Switch:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._delay = 0.0
+        self._bfd_readers: list[int] = []
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
+        self._bfd = Speaker(data.bfd, data.address_of) if data.bfd else None
         self._act(self._control.start)
         self.catch_up()
 
@@ -138,6 +142,7 @@ class _Switch:
     def close(self) -> None:
         for fileno in self.data.filenos():
             self._loop.remove_reader(fileno)
+        self._stop_bfd()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -241,6 +246,29 @@ class _Switch:
 
     def add_routed(self, index: int, port: str) -> None:
         self.data.know_routed(index, port)
+
+    def serve_bfd(self, place: str) -> None:
+        assert self._bfd is not None
+        assert self.data.bfd is not None
+        self._bfd_readers = [self._bfd.connect(Path(place)), *self.data.bfd.filenos()]
+        for fileno in self._bfd_readers:
+            self._loop.add_reader(fileno, self._catch_up_bfd)
+
+    def _catch_up_bfd(self) -> None:
+        assert self._bfd
+        for take in self._bfd.on_messages, self._bfd.on_ports:
+            for kind, fields in take():
+                self._do(time.monotonic_ns(), [Event(kind, {"switch": self.data.node.name, **fields})])
+            if not self._bfd.connected:
+                self._stop_bfd()
+                return
+
+    def _stop_bfd(self) -> None:
+        for fileno in self._bfd_readers:
+            self._loop.remove_reader(fileno)
+        self._bfd_readers.clear()
+        if self._bfd:
+            self._bfd.close()
 
     def restart(self) -> None:
         self._act(self._control.restart)
