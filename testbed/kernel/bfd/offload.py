@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -78,6 +79,8 @@ def prepare(failed: Callable[[str], None] = lambda _: None) -> BpfObject:
     """Return this process's programs; the first call loads them. `failed` gets the reasons of a kernel that refuses."""
     if not _loaded:
         _loaded.append(BpfObject(OBJECT, {}, failed))
+        with contextlib.suppress(OSError):  # the kernel loads it at its first use otherwise
+            subprocess.run(["modprobe", "-q", "sch_fq"], check=False)
     return _loaded[0]
 
 
