@@ -125,7 +125,7 @@ int comes_in(struct __sk_buff *ctx)
 	if (!slot)
 		return ctx->len;
 	session = bpf_map_lookup_elem(&sessions, slot);
-	if (!session || packet[0] != session->expected[0] || packet[1] != session->expected[1] ||
+	if (!session || !packet[0] || packet[0] != session->expected[0] || packet[1] != session->expected[1] ||
 	    packet[2] != session->expected[2])
 		return ctx->len;
 	if (bpf_skb_load_bytes_relative(ctx, ctx->protocol == bpf_htons(ETH_P_IP) ? 8 : 7, &hops, 1, BPF_HDR_START_NET) ||
