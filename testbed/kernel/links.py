@@ -79,7 +79,8 @@ _IF_STATS_MSG = struct.Struct("=BxxxII")  # family, index, mask
 _STATS_LINK_64, _ONLY_LINK_64 = 1, 1
 _COUNTERS = struct.Struct(f"={len(STATISTICS)}Q")
 _TCMSG = struct.Struct("=B3xiIII")  # family, interface, handle, parent, info
-_TCA_KIND, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 7, 1, 3, 4
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 2, 7, 1, 3, 4
+_TCA_FQ_PLIMIT, _TCA_FQ_FLOW_PLIMIT, _TCA_FQ_HORIZON = 1, 2, 14
 _TC_H_ROOT = 0xFFFFFFFF
 _VLAN_FLAGS = struct.Struct("=II")  # flags, mask
 _SENT = struct.Struct("=QI")  # bytes, packets
@@ -268,6 +269,14 @@ class Links(Netlink):
         """Replace an interface's root qdisc by one of this kind, with the handle ``major:``."""
         body = _TCMSG.pack(socket.AF_UNSPEC, index, major << 16, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, kind)
         self.request(RTM_NEWQDISC, body, netlink.CREATE | netlink.REPLACE)
+
+    def set_fair_queue(self, index: int, packets: int) -> None:
+        """Replace an interface's root qdisc by fq, with room for so many packets that wait for their time."""
+        longest = 0xFFFFFFFF  # microseconds
+        limits = netlink.u32(_TCA_FQ_PLIMIT, packets) + netlink.u32(_TCA_FQ_FLOW_PLIMIT, packets)
+        options = netlink.nested(_TCA_OPTIONS, limits, netlink.u32(_TCA_FQ_HORIZON, longest))
+        body = _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, "fq")
+        self.request(RTM_NEWQDISC, body + options, netlink.CREATE | netlink.REPLACE)
 
     def delete_qdisc(self, index: int) -> None:
         """Delete an interface's root qdisc and the packets in it."""

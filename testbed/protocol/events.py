@@ -524,6 +524,25 @@ class Duplicate(Data):
     """The address, if that has moved too often."""
 
 
+class Bfd(Data):
+    port: str
+    peer: str
+    """The peer's address."""
+    state: str
+    """admin-down, down, init or up."""
+    old_state: str
+    reason: str
+    """The local diagnostic (RFC 5880 section 4.1): why it went down last."""
+    remote_state: str | None = None
+    """The peer's state in its last packet."""
+
+
+class BfdRefused(Data):
+    port: str
+    peer: str
+    reason: str
+
+
 MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
 LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}", {"evpn": "ARP {ip} is at {mac}, as EVPN says"})
 UPDATED = Kind(
@@ -587,3 +606,10 @@ VRRP_BACKUP = Kind("vrrp.backup", VirtualRouter, "VRRP: it is master for {ip} at
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")
+BFD_CHANGED = Kind(
+    "bfd.changed",
+    Bfd,
+    "BFD with {peer} by {port} is {state}: {reason}",
+    {"no diagnostic": "BFD with {peer} by {port} is {state}"},
+)
+BFD_REFUSED = Kind("bfd.refused", BfdRefused, "BFD with {peer} by {port} is not possible: {reason}")

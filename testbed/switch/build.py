@@ -19,6 +19,7 @@ A routed port is in no bridge. It has only a link-local address, where the kerne
 """
 
 from testbed.kernel import ipv6, nftables, sysctl
+from testbed.kernel.bfd.offload import Offload
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp, vxlan
 from testbed.switch.dataplane import SOLICIT, DataPlane
@@ -53,10 +54,11 @@ table ip6 silence {
 BRIDGE_MTU, USUAL_MTU = 65535, 1500
 
 
-def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
+def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> DataPlane:
     """Make the switch `node` of its existing ports, which have their MACs and MTUs.
 
     The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
+    `number` is the switch's own among those with BGP.
     """
     nftables.run(SILENT_ARP)
     sysctl.write_all("net", {**ecmp.sysctls(node.name, node.ecmp_seed), "ipv4/ip_forward": 1})
@@ -64,7 +66,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
     bridge = kernel.add_bridge(BRIDGE, mac, vlan_aware=True, stp=node.stp)
-    plane = DataPlane(node, bridge)
+    plane = DataPlane(node, bridge, Offload(kernel, number) if node.bgp else None)
     if any(svi.proxy_arp for svi in node.svis):
         nftables.run(no_flooding(node))
     if node.bgp or any(svi.address6 for svi in node.svis):

@@ -13,6 +13,7 @@ from ipaddress import IPv6Address, ip_network
 from testbed.kernel import ipv6, links
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
+from testbed.kernel.bfd.offload import Offload
 from testbed.kernel.links import USER_HZ, LinkState, link_state
 from testbed.kernel.netlink_monitor import NetlinkMonitor
 from testbed.kernel.packet_socket import PacketSocket
@@ -74,8 +75,10 @@ _BUFFER = 32 << 20
 class DataPlane:
     """The sockets through which a control plane works on one switch; they stay in the switch's namespace."""
 
-    def __init__(self, node: Node, bridge: int) -> None:
+    def __init__(self, node: Node, bridge: int, bfd: Offload | None = None) -> None:
         self.node = node
+        self.bfd = bfd
+        """What the ports do for BFD, on a switch with FRR."""
         self._bridge = bridge
         self._ports: dict[int, str] = {}
         """Ports of the bridge: those of the plan, and others that have come to be known."""
@@ -146,6 +149,8 @@ class DataPlane:
         for file in self._files():
             file.close()
         self._netlink.close()
+        if self.bfd:
+            self.bfd.close()
 
     def filenos(self) -> list[int]:
         """Return descriptors that are readable when there may be something for `changes`, for `packets`."""
@@ -432,6 +437,11 @@ class DataPlane:
         name, mac = self._macs[vlan]
         with contextlib.suppress(OSError):  # it is down, or gone
             self._arp.send(name, pack(dst, mac, packet))
+
+    def address_of(self, index: int, version: int) -> IPAddress | None:
+        """Return an address of an interface, its link-local one for IPv6."""
+        found = [one.ip for at, one in map(rt.address_of, self._netlink.dump_addresses()) if at == index]
+        return next((ip for ip in found if ip.version == version and (version == 4 or ip.is_link_local)), None)
 
     def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
         if (index := self._index(vlan)) is None:
