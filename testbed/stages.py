@@ -12,6 +12,7 @@ from typing import Any
 
 from testbed.cni import installed
 from testbed.errors import UnsupportedError
+from testbed.kernel.bfd import offload
 from testbed.kernel.lossless import ports
 from testbed.protocol import requests
 
@@ -41,8 +42,9 @@ def begin(job: Mapping[str, Any], out: str, write: object, devices: object = Non
         importlib.import_module(name)
     for kind in requests.KINDS.values():
         requests.adapter(kind)
-    with contextlib.suppress(UnsupportedError):  # the first lab with lossless links reports it
-        ports.prepare()
+    for prepare in ports.prepare, offload.prepare:
+        with contextlib.suppress(UnsupportedError):  # the first lab that needs it reports it
+            prepare()
     installed.prepare()
 
 

@@ -3,6 +3,8 @@
 import ctypes
 import mmap
 import os
+import socket
+import struct
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ from testbed.errors import UnsupportedError
 
 LIBRARY = "libbpf.so.1"
 LOG_LINES = 60
+_SO_ATTACH_BPF = 50
 _WARNING = 1
 """libbpf_print_level: warnings and errors."""
 Record = TypeVar("Record", bound=ctypes.Structure)
@@ -28,6 +31,9 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {
     "bpf_object__load": (ctypes.c_void_p,),
     "bpf_link__destroy": (ctypes.c_void_p,),
     "bpf_map__fd": (ctypes.c_void_p,),
+    "bpf_map_delete_elem": (ctypes.c_int, ctypes.c_char_p),
+    "bpf_map_update_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64),
+    "bpf_program__fd": (ctypes.c_void_p,),
     "bpf_map__set_max_entries": (ctypes.c_void_p, ctypes.c_uint32),
 }
 
@@ -113,6 +119,21 @@ class BpfObject:
     def attach_tcx(self, program: str, ifindex: int) -> Link:
         """Attach a program to an interface of the calling thread's namespace."""
         return Link(self._checked("bpf_program__attach_tcx", self._program(program), ifindex, None))
+
+    def filter(self, program: str, packets: socket.socket) -> None:
+        """Have a program decide which packets a socket gets, as long as the socket is open."""
+        number = _library().bpf_program__fd(self._program(program))
+        packets.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, struct.pack("=i", number))
+
+    def update(self, name: str, key: bytes, value: bytes) -> None:
+        """Set an entry of a map."""
+        status = _library().bpf_map_update_elem(_library().bpf_map__fd(self._map(name)), key, value, 0)
+        if status:
+            raise OSError(-status, os.strerror(-status), name)
+
+    def delete(self, name: str, key: bytes) -> None:
+        """Delete an entry of a map, if it is there."""
+        _library().bpf_map_delete_elem(_library().bpf_map__fd(self._map(name)), key)
 
     def register(self, operations: str) -> Link:
         """Register operations that the kernel calls, such as a qdisc's."""

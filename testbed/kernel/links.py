@@ -67,6 +67,7 @@ _VXLAN_PORT, _INHERIT = 4789, 1
 _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
+_IFLA_VLAN_FLAGS, _VLAN_FLAG_BRIDGE_BINDING = 2, 0x10
 _VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE = 1, 1, 1, 4, 1
 _BOND_PRIMARY, _BOND_SYSTEM, _BOND_SLAVE_STATE, _BOND_SLAVE_MII, _BOND_SLAVE_ACTOR = 11, 26, 1, 2, 7
 _IFLA_INFO_SLAVE_KIND = 4
@@ -78,8 +79,10 @@ _IF_STATS_MSG = struct.Struct("=BxxxII")  # family, index, mask
 _STATS_LINK_64, _ONLY_LINK_64 = 1, 1
 _COUNTERS = struct.Struct(f"={len(STATISTICS)}Q")
 _TCMSG = struct.Struct("=B3xiIII")  # family, interface, handle, parent, info
-_TCA_KIND, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 7, 1, 3, 4
+_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 2, 7, 1, 3, 4
+_TCA_FQ_PLIMIT, _TCA_FQ_FLOW_PLIMIT, _TCA_FQ_HORIZON = 1, 2, 14
 _TC_H_ROOT = 0xFFFFFFFF
+_VLAN_FLAGS = struct.Struct("=II")  # flags, mask
 _SENT = struct.Struct("=QI")  # bytes, packets
 _QUEUE = struct.Struct("=3I")  # packets and bytes waiting, drops
 _RED = struct.Struct("=12xI")  # marked packets, after the dropped ones
@@ -163,6 +166,13 @@ class Links(Netlink):
         on = netlink.u32(_IFLA_LINK, parent)
         self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(_IFLA_VLAN_ID, vlan))
         return self.index(name)
+
+    def bind_vlan(self, index: int, bound: bool) -> None:
+        """Have a VLAN device on a bridge follow the links of the ports in its VLAN, or of all ports."""
+        flag = _VLAN_FLAG_BRIDGE_BINDING
+        flags = netlink.attribute(_IFLA_VLAN_FLAGS, _VLAN_FLAGS.pack(bound * flag, flag))
+        information = netlink.string(IFLA_INFO_KIND, "vlan") + netlink.nested(IFLA_INFO_DATA, flags)
+        self.request(RTM_NEWLINK, header(index) + netlink.nested(IFLA_LINKINFO, information))
 
     def add_macvlan(self, name: str, parent: int, mac: str) -> None:
         """Create a macvlan device in bridge mode."""
@@ -259,6 +269,14 @@ class Links(Netlink):
         """Replace an interface's root qdisc by one of this kind, with the handle ``major:``."""
         body = _TCMSG.pack(socket.AF_UNSPEC, index, major << 16, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, kind)
         self.request(RTM_NEWQDISC, body, netlink.CREATE | netlink.REPLACE)
+
+    def set_fair_queue(self, index: int, packets: int) -> None:
+        """Replace an interface's root qdisc by fq, with room for so many packets that wait for their time."""
+        longest = 0xFFFFFFFF  # microseconds
+        limits = netlink.u32(_TCA_FQ_PLIMIT, packets) + netlink.u32(_TCA_FQ_FLOW_PLIMIT, packets)
+        options = netlink.nested(_TCA_OPTIONS, limits, netlink.u32(_TCA_FQ_HORIZON, longest))
+        body = _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, "fq")
+        self.request(RTM_NEWQDISC, body + options, netlink.CREATE | netlink.REPLACE)
 
     def delete_qdisc(self, index: int) -> None:
         """Delete an interface's root qdisc and the packets in it."""

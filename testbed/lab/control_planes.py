@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.kernel.bfd.offload import SWITCHES
 from testbed.lab.context import Context
 from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
@@ -28,6 +29,7 @@ class ControlPlanes:
         self._nodes = nodes
         self._routing: Routing | None = None
         self._agents: dict[_Reports, set[Switch]] = {}
+        self._numbers: dict[str, int] = {}
 
     @property
     def routing(self) -> Routing:
@@ -44,7 +46,7 @@ class ControlPlanes:
         planes = []
         for switch in switches:
             with switch.entered():
-                plane = build(switch.kernel, switch.planned, switch.first_profile)
+                plane = build(switch.kernel, switch.planned, switch.first_profile, self._number(switch))
             switch.set_sysctls(switch.planned.sysctls)
             planes.append((plane, switch.first_profile))
         agent = Agent.start(planes)
@@ -54,12 +56,23 @@ class ControlPlanes:
         for switch in switches:
             switch.agent = agent
 
+    def _number(self, switch: Switch) -> int:
+        """Return the number that a switch with BGP has for itself while it is there."""
+        if not switch.planned.bgp:
+            return 0
+        number = next((number for number in range(SWITCHES) if number not in self._numbers.values()), None)
+        if number is None:
+            raise InputError(f"{switch}: at most {SWITCHES} switches can have `routing: frr`")
+        self._numbers[switch.name] = number
+        return number
+
     def forget(self, switch: Switch) -> None:
         """End the control plane of a switch that goes."""
         if self._routing:
             self._routing.forget(switch)
         reports = next(reports for reports, switches in self._agents.items() if switch in switches)
         reports.agent.ask(switch.name, "leave")
+        self._numbers.pop(switch.name, None)
         self._agents[reports].remove(switch)
         if not self._agents[reports]:
             self._stop(reports)

@@ -26,8 +26,13 @@ from testbed.topology import IPNetwork, Plan, Svi
 
 PROGRAMS = Path("/usr/lib/frr")
 RUN = Path("/run/frr")
+DATA_PLANES = Path("/run/testbed/bfd")
 USER = "frr"
 START_PAUSE_S = 0.05
+TIMER_SLACK_NS = 2_000_000
+"""By which the kernel may end a daemon's sleep late. FRR rounds timeouts down to milliseconds (lib/event.c) and then
+polls without a pause: half a million instructions of an emulated processor for each timer. An update of routes waits
+for several timers, which 20 ms would make longer by half."""
 START_S = 60.0
 """Seconds for the first convergence. A fat tree of 20 switches has 80 daemons."""
 
@@ -69,7 +74,7 @@ class Routing:
             self._ends.unregister(handle)
             os.close(handle)
             self._processes.pop(key).stop(signal.SIGKILL)
-        shutil.rmtree(self._directory(switch), ignore_errors=True)
+        self._remove(switch)
         del self._routes[switch.name]
 
     def change(self, plan: Plan) -> None:
@@ -123,11 +128,13 @@ class Routing:
         lacking = {switch: self._lacking(switch) for switch in switches}
         for switch, daemons in lacking.items():
             directory = self._directory(switch)
-            if daemons == frr.daemons(switch.planned):
-                shutil.rmtree(directory, ignore_errors=True)  # of a lab that was killed
-                ownership.claim_file(directory)
-                directory.mkdir(parents=True)
-                shutil.chown(directory, USER, USER)
+            places = [directory] if daemons == frr.daemons(switch.planned) else []
+            places += [self._data_plane(switch).parent] if "bfdd" in daemons else []
+            for place in places:
+                shutil.rmtree(place, ignore_errors=True)  # of a lab that was killed
+                ownership.claim_file(place)
+                place.mkdir(parents=True)
+                shutil.chown(place, USER, USER)
             for daemon, text in frr.configurations(switch.planned, switch.first_profile).items():
                 (directory / f"{daemon}.conf").write_text(text)  # FRR's user may not read the run directory
                 self._context.file(f"{switch.name}-{daemon}.conf").write_text(text)
@@ -135,9 +142,12 @@ class Routing:
                 virtual_routers.make_devices(switch, switch.planned.svis)
         wait = self._context.scheduler.wait_quietly
         for daemon in frr.DAEMONS:  # in an order in which none waits for one that it needs, and retries
-            sockets = [self._start(switch, daemon) for switch, daemons in lacking.items() if daemon in daemons]
+            here = [switch for switch, daemons in lacking.items() if daemon in daemons]
+            sockets = [path for switch in here for path in self._start(switch, daemon)]
             if not wait(lambda: all(path.exists() for path in sockets), START_S, pause=START_PAUSE_S):  # noqa: B023
                 raise DeadlineError(f"FRR's {daemon} did not start within {START_S:g} s")
+            for switch in here if daemon == "bfdd" else ():
+                switch.agent.ask(switch.name, "serve_bfd", place=str(self._data_plane(switch)))
         for switch, daemons in lacking.items():
             if "mgmtd" in daemons and (commands := frr.mgmtd_commands(switch.planned)):
                 self.ask(switch, "mgmtd", "configure terminal", *commands)
@@ -188,16 +198,20 @@ class Routing:
     def _without_master(self) -> str:
         return virtual_routers.without_master(self._switches, self.ask)
 
-    def _start(self, switch: Switch, daemon: str) -> Path:
+    def _start(self, switch: Switch, daemon: str) -> list[Path]:
+        """Start a daemon, and return the sockets that it has when it is ready."""
         directory = self._directory(switch)
         command = [str(PROGRAMS / daemon), "-N", switch.namespace, "-F", frr.PROFILE, "-P", "0", "--log", "stdout"]
+        if daemon == "bfdd":
+            command += ["--dplaneaddr", f"unix:{self._data_plane(switch)}"]
         if daemon != "mgmtd":  # which takes no file
             configured = daemon in frr.configurations(switch.planned, switch.first_profile)
             command += ["-f", str(directory / f"{daemon}.conf") if configured else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
+        Path(f"/proc/{process.pid}/timerslack_ns").write_text(str(TIMER_SLACK_NS))  # its threads inherit it
         handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
         self._ends.register(handle, select.EPOLLIN)
-        return directory / f"{daemon}.vty"
+        return [directory / f"{daemon}.vty", *([self._data_plane(switch)] if daemon == "bfdd" else [])]
 
     def catch_up(self) -> None:
         """Do nothing: the kernel's routes come by way of the switches' agent."""
@@ -219,8 +233,9 @@ class Routing:
 
     def converged(self, within: float = START_S, *, without: Collection[str] = ()) -> float:
         """
-        Return when each switch has all next hops of the shortest paths to all that others announce, and BGP and BFD are
-        up on all links. The result is the seconds from the call to the last change of a route. `within` in seconds.
+        Return when each switch has all next hops of the shortest paths to all that others announce, and BGP and the
+        sessions of BFD are up on all links. The result is the seconds from the call to the last change of a route.
+        `within` in seconds.
 
         Links with an end that is down do not count, nor do those of `without`, ends such as ``leaf1:e3`` of links that
         are up and carry nothing. Host routes are those of the neighbours that switches have at the call.
@@ -229,7 +244,8 @@ class Routing:
         ends = [find_interface(self._nodes.values(), end) for end in without]
         ends += [end for node in self._nodes.values() for end in node.interfaces.values() if not end.is_up]
         dead = {(end.node.name, end.name) for end in ends}
-        due = frr.shortest_paths(self._plan, dead, self._host_routes())
+        autostate = {switch.name: switch.profile()["autostate"] for switch in self._switches}
+        due = frr.shortest_paths(self._plan, dead, self._host_routes(), autostate)
         wait = self._context.scheduler.wait_quietly
         if not wait(lambda: self._not_converged(due, dead) == "", within):
             raise DeadlineError(f"routing did not converge within {within:g} s: {self._not_converged(due, dead)}")
@@ -271,8 +287,8 @@ class Routing:
             for port in ports:
                 if bgp[port.name]["state"] != "Established":
                     return f"BGP of {switch}:{port.name} is {bgp[port.name]['state']}"
-                if bfd.get(port.name) != "up":
-                    return f"BFD of {switch}:{port.name} is {bfd.get(port.name, 'not there')}"
+                if (status := bfd.get(port.name, "up")) != "up":
+                    return f"BFD of {switch}:{port.name} is {status}"
         return ""
 
     def ask(self, switch: Switch, daemon: str, *commands: str) -> str:
@@ -294,7 +310,16 @@ class Routing:
             self._context.scheduler.sources.remove(self._duplicates)
             self._duplicates.close()
         for switch in self._switches:
-            shutil.rmtree(self._directory(switch), ignore_errors=True)
+            self._remove(switch)
+
+    def _remove(self, switch: Switch) -> None:
+        for place in self._directory(switch), self._data_plane(switch).parent:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _data_plane(self, switch: Switch) -> Path:
+        """Return the place of bfdd's socket for its data plane. bfdd cuts it after 63 characters."""
+        assert switch.planned.bgp
+        return DATA_PLANES / str(switch.planned.bgp.asn) / "bfdd"
 
     def _directory(self, switch: Switch) -> Path:
         return RUN / switch.namespace

@@ -524,6 +524,25 @@ class Duplicate(Data):
     """The address, if that has moved too often."""
 
 
+class Bfd(Data):
+    port: str
+    peer: str
+    """The peer's address."""
+    state: str
+    """admin-down, down, init or up."""
+    old_state: str
+    reason: str
+    """The local diagnostic (RFC 5880 section 4.1): why it went down last."""
+    remote_state: str | None = None
+    """The peer's state in its last packet."""
+
+
+class BfdRefused(Data):
+    port: str
+    peer: str
+    reason: str
+
+
 MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
 LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}", {"evpn": "ARP {ip} is at {mac}, as EVPN says"})
 UPDATED = Kind(
@@ -543,6 +562,7 @@ AGED = Kind("arp.aged", Entry, "ARP {ip} at {mac} ages out")
 FAILED = Kind("arp.failed", Unresolved, "ARP for {ip} gets no answer")
 IGNORED = Kind("arp.ignored", Claim, "ARP from {ip} at {mac} is ignored: {reason}")
 REFUSED = Kind("arp.refused", Unresolved, "ARP {ip} does not fit the table")
+UNASKED = Kind("arp.unasked", Neighbour, "ARP asks nobody for {ip}: packets for it are dropped")
 EVICTED = Kind(
     "arp.evicted", Change, "ARP {ip} at {mac} is evicted", {"not-found": "ARP {ip}, which was not found, is evicted"}
 )
@@ -553,8 +573,8 @@ CLEARED = Kind(
     "ARP {ip} is cleared",
     {
         "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
-        "fdb-flushed": "ARP {ip} is cleared: the FDB has lost {mac}",
         "evpn": "ARP {ip} is cleared: EVPN withdraws it",
+        "port-down": "ARP {ip} is cleared: the port of {mac} is down",
     },
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
@@ -586,3 +606,10 @@ VRRP_BACKUP = Kind("vrrp.backup", VirtualRouter, "VRRP: it is master for {ip} at
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")
+BFD_CHANGED = Kind(
+    "bfd.changed",
+    Bfd,
+    "BFD with {peer} by {port} is {state}: {reason}",
+    {"no diagnostic": "BFD with {peer} by {port} is {state}"},
+)
+BFD_REFUSED = Kind("bfd.refused", BfdRefused, "BFD with {peer} by {port} is not possible: {reason}")

@@ -26,7 +26,7 @@ ENTRY_ENDS = (
     events.FDB_FLUSHED,
 )
 BAD = (
-    events.FAILED, events.REFUSED, events.EVICTED, events.LIMITED, events.BLOCKED, events.PORT_DISABLED,
+    events.FAILED, events.REFUSED, events.EVICTED, events.LIMITED, events.UNASKED, events.BLOCKED, events.PORT_DISABLED,
     events.ROUTE_LOST, events.CONNECT, events.JOB_STALLED, events.POD_REFUSED, events.LOST,
 )  # fmt: skip
 NOTES = (

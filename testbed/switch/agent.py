@@ -91,6 +91,7 @@ class Agent:
         timer; with `delay` it handles each ARP packet so many seconds late. The data plane goes on with its tables.
         restart: the CPU returns from a warm reboot, see ControlPlane.restart.
         add_routed (index, port): it has one more router interface.
+        serve_bfd (place): it is the data plane of the bfdd that listens there.
         leave: the agent runs the switch no longer.
         """
         return self._request(command, switch=switch, **arguments)

@@ -12,10 +12,14 @@ All SVIs of a switch have one MAC, as a router has: the bridge's. If a VLAN devi
 kernel would make the bridge promiscuous and copy every forwarded frame to the switch's own stack as well. The MACs of
 virtual routers are in the bridge's table instead (`virtual_routers`).
 
+The subnet of an SVI that is down is reached by other routes, or not at all: ignore_routes_with_linkdown, as on SONiC
+(sonic-buildimage, files/image_config/sysctl/sysctl-net.conf). Other switches withdraw the connected route.
+
 A routed port is in no bridge. It has only a link-local address, where the kernel does neighbour discovery.
 """
 
 from testbed.kernel import ipv6, nftables, sysctl
+from testbed.kernel.bfd.offload import Offload
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp, vxlan
 from testbed.switch.dataplane import SOLICIT, DataPlane
@@ -50,10 +54,11 @@ table ip6 silence {
 BRIDGE_MTU, USUAL_MTU = 65535, 1500
 
 
-def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
+def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> DataPlane:
     """Make the switch `node` of its existing ports, which have their MACs and MTUs.
 
     The calling thread and `kernel` are in the switch's namespace. The data plane knows every MAC since the first port.
+    `number` is the switch's own among those with BGP.
     """
     nftables.run(SILENT_ARP)
     sysctl.write_all("net", {**ecmp.sysctls(node.name, node.ecmp_seed), "ipv4/ip_forward": 1})
@@ -61,7 +66,7 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile) -> DataPlane:
         sysctl.write_all(f"net/ipv4/conf/{scope}", {"rp_filter": 0, "send_redirects": 0})
     mac = (node.svis or node.interfaces)[0].mac
     bridge = kernel.add_bridge(BRIDGE, mac, vlan_aware=True, stp=node.stp)
-    plane = DataPlane(node, bridge)
+    plane = DataPlane(node, bridge, Offload(kernel, number) if node.bgp else None)
     if any(svi.proxy_arp for svi in node.svis):
         nftables.run(no_flooding(node))
     if node.bgp or any(svi.address6 for svi in node.svis):
@@ -89,6 +94,7 @@ def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None
     """Make an SVI in the calling thread's namespace, in a VRF or in none, and return its index."""
     index = kernel.add_svi(svi.name, bridge, svi.vlan, mtu)
     sysctl.write_all(f"net/ipv4/neigh/{svi.name}", SOLICIT)
+    sysctl.write(f"net/ipv4/conf/{svi.name}/ignore_routes_with_linkdown", 1)
     if vrf is None:
         kernel.set_link(index, up=True)
     else:
@@ -97,6 +103,7 @@ def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None
         kernel.set_address(index, svi.address)
     if svi.address6 is not None:
         sysctl.write_all(f"net/ipv6/neigh/{svi.name}", SOLICIT)
+        sysctl.write(f"net/ipv6/conf/{svi.name}/ignore_routes_with_linkdown", 1)
         ipv6.enable(kernel, svi.name, svi.mac)
         kernel.set_address(index, svi.address6)
     return index

@@ -50,8 +50,15 @@ class RouterChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PortDown:
+    """A port of the bridge has no link any more. The FDB loses its MACs before or after."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierLost:
-    """An SVI has lost its carrier: no port of the bridge has one."""
+    """An SVI has lost its carrier: no port has a link, of the bridge or of its VLAN (`Profile.autostate`)."""
 
     vlan: int
 
@@ -95,6 +102,7 @@ Change = (
     | FdbChange
     | FabricEntry
     | SegmentsChange
+    | PortDown
     | CarrierLost
     | SviChange
     | Flushed

@@ -76,8 +76,12 @@ class ControlPlane:
         """Record that the bridge learned `mac` on `port`, or lost it (None)."""
         self.fdb.change(now, vlan, mac, port, lost, vteps)
         self._neighbours.follow_fdb(vlan, mac)
-        if port is None and lost == "flushed" and not self.out:
-            self._neighbours.flushed(vlan, mac)
+        return self._core.done()
+
+    def on_port_down(self, now: int, port: str) -> list[Effect]:
+        """Handle a port that has no link any more."""
+        if not self.out:
+            self._neighbours.port_down(now, port)
         return self._core.done()
 
     def on_fabric(self, vlan: int, ip: IPAddress, mac: str | None) -> list[Effect]:

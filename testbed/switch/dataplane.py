@@ -13,6 +13,7 @@ from ipaddress import IPv6Address, ip_network
 from testbed.kernel import ipv6, links
 from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
+from testbed.kernel.bfd.offload import Offload
 from testbed.kernel.links import USER_HZ, LinkState, link_state
 from testbed.kernel.netlink_monitor import NetlinkMonitor
 from testbed.kernel.packet_socket import PacketSocket
@@ -26,6 +27,7 @@ from testbed.switch.changes import (
     Flushed,
     Lost,
     Miss,
+    PortDown,
     RouteChange,
     RouterChange,
     SegmentsChange,
@@ -42,6 +44,8 @@ from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, 
 DAY_MS = 86_400_000
 SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
 """Values of an SVI's neighbour table, by which the kernel leaves all to the control plane (`build`)."""
+ALWAYS_UP = "dummy"
+"""A port in no VLAN that keeps the bridge up (`Profile.autostate`), as on SONiC (sonic-swss, cfgmgr/vlanmgr.cpp)."""
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
 _FORWARDING = (
@@ -71,11 +75,15 @@ _BUFFER = 32 << 20
 class DataPlane:
     """The sockets through which a control plane works on one switch; they stay in the switch's namespace."""
 
-    def __init__(self, node: Node, bridge: int) -> None:
+    def __init__(self, node: Node, bridge: int, bfd: Offload | None = None) -> None:
         self.node = node
+        self.bfd = bfd
+        """What the ports do for BFD, on a switch with FRR."""
         self._bridge = bridge
         self._ports: dict[int, str] = {}
         """Ports of the bridge: those of the plan, and others that have come to be known."""
+        self._linked: set[int] = set()
+        """Ports that have a link."""
         self._routed: dict[int, str] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
         """BGP's routes, as the kernel has them."""
@@ -97,6 +105,7 @@ class DataPlane:
         self._static: set[tuple[int, str]] = set()
         """VLAN and MAC of an administrator's static FDB entries."""
         self._mac_age = 0.0
+        self._autostate = ""
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
         groups = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV6_IFADDR, *(_FORWARDING_GROUPS if node.bgp else ()))
@@ -140,6 +149,8 @@ class DataPlane:
         for file in self._files():
             file.close()
         self._netlink.close()
+        if self.bfd:
+            self.bfd.close()
 
     def filenos(self) -> list[int]:
         """Return descriptors that are readable when there may be something for `changes`, for `packets`."""
@@ -233,7 +244,10 @@ class DataPlane:
         for body in there:
             yield from self._link(links.RTM_NEWLINK, body)
         present = links.link_states(there).keys()
-        for index in sorted(self._svis.keys() - present):
+        for index in sorted((self._svis.keys() | self._linked) - present):
+            if index in self._linked:
+                self._linked.discard(index)
+                yield PortDown(self._ports.pop(index))
             yield from self._svi_gone(index)
         for index in sorted(self._virtual.indices - present):
             yield from self._virtual.gone(index)
@@ -330,15 +344,20 @@ class DataPlane:
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(*key, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> Iterator[CarrierLost | SviChange | RouterChange]:
+    def _link(self, kind: int, body: bytes) -> Iterator[PortDown | CarrierLost | SviChange | RouterChange]:
         found = link_state(body)
         if found is None:
             return
         index, link = found
-        if kind == links.RTM_DELLINK or link.master != self._bridge:
-            self._ports.pop(index, None)
-        else:
+        is_port = kind == links.RTM_NEWLINK and link.master == self._bridge
+        if is_port:
             self._ports[index] = link.name
+        else:
+            self._ports.pop(index, None)
+        if (is_port and link.carrier) != (index in self._linked):
+            self._linked ^= {index}
+            if index not in self._linked:
+                yield PortDown(link.name)
         if kind == links.RTM_DELLINK:
             yield from self._svi_gone(index)
             yield from self._virtual.gone(index)
@@ -352,6 +371,7 @@ class DataPlane:
             self._vlans[link.name] = vlan
             with contextlib.suppress(OSError):  # it is gone already
                 self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
+                self._netlink.bind_vlan(index, self._autostate == "vlan")
         yield from self._svi_link(index, link)
 
     def _svi_gone(self, index: int) -> Iterator[SviChange]:
@@ -418,6 +438,11 @@ class DataPlane:
         with contextlib.suppress(OSError):  # it is down, or gone
             self._arp.send(name, pack(dst, mac, packet))
 
+    def address_of(self, index: int, version: int) -> IPAddress | None:
+        """Return an address of an interface, its link-local one for IPv6."""
+        found = [one.ip for at, one in map(rt.address_of, self._netlink.dump_addresses()) if at == index]
+        return next((ip for ip in found if ip.version == version and (version == 4 or ip.is_link_local)), None)
+
     def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
         if (index := self._index(vlan)) is None:
             return
@@ -472,11 +497,25 @@ class DataPlane:
         self._netlink.set_fdb(self._bridge, profile.mac_age, profile.mac_cap)
         for index in self._ports:
             self._netlink.set_flooding(index, profile.unknown_unicast == "flood")
+        self._set_autostate(profile.autostate)
         for family in rt.FAMILIES.values() if self._groups else [socket.AF_INET]:
             self._netlink.delete_rules(family, LOSSLESS_TABLE)
             if profile.lossless_unknown_unicast == "drop":
                 for dscp in profile.lossless_dscp:
                     self._netlink.add_dscp_rule(family, dscp, LOSSLESS_TABLE)
+
+    def _set_autostate(self, autostate: str) -> None:
+        before, self._autostate = self._autostate, autostate
+        if autostate == before:
+            return
+        for index in self._svis:
+            with contextlib.suppress(OSError):  # it is gone, and the message is still to come
+                self._netlink.bind_vlan(index, autostate == "vlan")
+        if autostate == "none":
+            dummy = self._netlink.add_dummy(ALWAYS_UP, self._netlink.mac(self._bridge))
+            self._netlink.enslave(dummy, self._bridge)
+        elif before == "none" and (there := self._port(ALWAYS_UP)) is not None:
+            self._netlink.delete_link(there)
 
     def _announced(self, ip: IPAddress) -> bool:
         return self.node.host_routes and not ip.is_link_local

@@ -139,10 +139,12 @@ def shortest_paths(
     plan: Plan,
     dead: Collection[tuple[str, str]] = (),
     hosts: Mapping[str, Collection[IPNetwork]] = MappingProxyType({}),
+    autostate: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Routes]:
     """Return for each BGP switch the routes to subnets that others announce: all next hops of the shortest paths.
 
-    `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch.
+    `dead` are the ends, (node, interface), of links that carry nothing; `hosts` are the host routes by switch, and
+    `autostate` is the value of its profile.
     """
     speakers = [node for node in plan.nodes.values() if node.bgp]
     links: dict[str, list[tuple[str, str]]] = {
@@ -153,17 +155,31 @@ def shortest_paths(
     for node in speakers:
         if node.vtep:
             origins[ip_network(node.vtep)] = [node.name]
-        # Without a port that is up the bridge has no carrier, and the SVIs are down; those of VXLAN always are.
-        if node.vtep or any((port.node, port.name) not in dead for port in node.interfaces if not port.routed):
-            subnets = [address.network for svi in node.svis if not svi.vni for address in svi.addresses]
-            for network in [*subnets, *hosts.get(node.name, ())]:
-                origins.setdefault(network, []).append(node.name)
+        subnets = _connected(node, dead, autostate.get(node.name, "bridge"))
+        there = [host for host in hosts.get(node.name, ()) if any(_within(host, subnet) for subnet in subnets)]
+        for network in [*subnets, *there]:
+            origins.setdefault(network, []).append(node.name)
     found: dict[str, Routes] = {node.name: {} for node in speakers}
     for network, owners in origins.items():
         distance = _distances(links, owners)
         for name in distance.keys() - set(owners):
             found[name][network] = tuple(port for port, peer in links[name] if distance.get(peer) == distance[name] - 1)
     return found
+
+
+def _connected(node: Node, dead: Collection[tuple[str, str]], autostate: str) -> list[IPNetwork]:
+    """Return the subnets of the SVIs that are up (`Profile.autostate`)."""
+    up = [port for port in node.ports if (port.node, port.name) not in dead and carries(node, port, dead)]
+    ports = [port for port in up if not port.routed]
+    if not (ports or node.vtep or autostate == "none"):  # the ports of VXLAN networks are always up
+        return []
+    vlans = {vlan for port in ports for vlan in (port.vlan, *port.trunk)}
+    svis = [svi for svi in node.svis if not svi.vni and (autostate != "vlan" or svi.vlan in vlans)]
+    return [address.network for svi in svis for address in svi.addresses]
+
+
+def _within(host: IPNetwork, subnet: IPNetwork) -> bool:
+    return host.version == subnet.version and host.network_address in subnet
 
 
 def carries(node: Node, port: Interface, dead: Collection[tuple[str, str]]) -> bool:

@@ -45,7 +45,7 @@ class Learning:
         elif packet.sender_mac != entry.mac:
             return self._other_owner(now, key, entry, packet, via, merges)
         elif merges:
-            return self._same_owner(now, key, entry, packet)
+            return self._same_owner(now, key, entry, packet, via)
         return False
 
     def _with_mac(self, vlan: int, packet: Packet) -> Packet:
@@ -68,10 +68,13 @@ class Learning:
     def _to_us(self, vlan: int, packet: Packet) -> bool:
         return self._core.svis.owns(packet.target_ip, None if self._core.profile.arp_ignore == 0 else vlan)
 
+    def _answers(self, vlan: int, packet: Packet, via: str) -> bool:
+        return via == "reply" and self._to_us(vlan, packet)
+
     def _merges(self, key: Key, packet: Packet, via: str) -> bool:
         """Return whether the packet may change or confirm an entry, or resolve an address."""
         profile, table = self._core.profile, self._neighbours.table
-        if via == "reply" and self._to_us(key[0], packet):
+        if self._answers(key[0], packet, via):
             entry = table.entries.get(key)
             if key in table.unresolved or (entry is not None and entry.asked):
                 return True
@@ -82,17 +85,19 @@ class Learning:
         if remote != packet.sender_mac and self._core.profile.evpn_claim == "keep":
             self._ignore(key, packet, "remote")
         else:
-            self._neighbours.create(now, key, packet.sender_mac, via)
+            answered = self._answers(key[0], packet, via)
+            self._neighbours.create(now, key, packet.sender_mac, via, answered=answered)
 
     def _add(self, now: int, key: Key, packet: Packet, via: str, merges: bool) -> None:
         adds = self._core.profile.garp_new if via == "garp" else via == "request" and self._to_us(key[0], packet)
         adds |= self._core.svis.network(key[0]) is not None
         if adds or (key in self._neighbours.table.unresolved and merges):
-            self._neighbours.create(now, key, packet.sender_mac, via)
+            answered = self._answers(key[0], packet, via)
+            self._neighbours.create(now, key, packet.sender_mac, via, answered=answered)
         elif via != "request":
             self._ignore(key, packet, f"{via}-creates-nothing")
 
-    def _same_owner(self, now: int, key: Key, entry: Entry, packet: Packet) -> bool:
+    def _same_owner(self, now: int, key: Key, entry: Entry, packet: Packet, via: str) -> bool:
         port = self._fdb.port(key[0], entry.mac)
         if entry.port is not None and port is not None and port != entry.port:
             if self._core.profile.on_port_change == "drop":
@@ -105,20 +110,20 @@ class Learning:
             self._core.emit_of(key, ignored)
         elif entry.probes:
             self._core.emit_of(key, events.CONFIRMED(mac=entry.mac))
-        self._neighbours.confirm(now, key, entry, port)
+        self._neighbours.confirm(now, key, entry, port, answered=self._answers(key[0], packet, via))
         return False
 
     def _other_owner(self, now: int, key: Key, entry: Entry, packet: Packet, via: str, merges: bool) -> bool:
-        profile, mac = self._core.profile, packet.sender_mac
+        profile, mac, answered = self._core.profile, packet.sender_mac, self._answers(key[0], packet, via)
         if not merges:
             self._ignore(key, packet, f"{via}-changes-nothing")
         elif not packet.override:
             self._ignore(key, packet, "no-override")
         elif entry.claim is not None and entry.claim.mac == mac:
             if entry.claim.asked == "claimant" and via == "reply":
-                self._neighbours.update(now, key, entry, mac, "verified")
+                self._neighbours.update(now, key, entry, mac, "verified", answered=answered)
         elif profile.on_mac_change == "update":
-            self._neighbours.update(now, key, entry, mac, via)
+            self._neighbours.update(now, key, entry, mac, via, answered=answered)
         elif profile.on_mac_change == "drop":
             self._ignore(key, packet, "mac-changed")
             return True

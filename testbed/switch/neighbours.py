@@ -9,9 +9,12 @@ from testbed.protocol import events
 from testbed.switch.core import BlockLossless, Core, CpuLimit, DeleteNeighbour, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import BROADCAST
-from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Unresolved
+from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Probing, Unresolved
 from testbed.switch.timers import Deadlines, nanoseconds
 from testbed.topology.plan import FAMILIES, Family, IPAddress
+
+PROBE_DELAY_S, PROBES, PROBE_INTERVAL_S = 5, 3, 1
+"""Linux's delay_first_probe_time, ucast_solicit and retrans_time_ms."""
 
 
 class Neighbours:
@@ -21,18 +24,21 @@ class Neighbours:
         self._core = core
         self._fdb = fdb
         self._deadlines: Deadlines[Key] = Deadlines(self._deadline)
+        self._not_asked: set[Key] = set()
+        """Addresses that are not asked for (`Profile.miss`), each reported once."""
 
     # Entries
 
-    def create(self, now: int, key: Key, mac: str, via: str) -> None:
+    def create(self, now: int, key: Key, mac: str, via: str, *, answered: bool) -> None:
         """Add an address that is unknown, unresolved or another switch's, if the table may hold it."""
         if not self._make_room(key):
             return
         most = self._core.profile.arp_jitter
         jitter = nanoseconds(most * self._core.draw()) if most else 0
-        entry = Entry(mac, self._fdb.port(key[0], mac), now, jitter=jitter)
+        entry = Entry(mac, self._fdb.port(key[0], mac), now, jitter=jitter, reachable=answered)
         remote = self.table.remote.pop(key, None)
         self.table.learn(key, entry)
+        self._not_asked.discard(key)
         self._core.do(SetNeighbour(*key, mac))
         if remote is None:
             self._core.emit_of(key, events.LEARNED(mac=mac, port=entry.port, reason=via))
@@ -43,18 +49,20 @@ class Neighbours:
         self._block_lossless(key, entry)
         self._deadlines.arm(key)
 
-    def update(self, now: int, key: Key, entry: Entry, mac: str, reason: str) -> None:
+    def update(self, now: int, key: Key, entry: Entry, mac: str, reason: str, *, answered: bool) -> None:
         """Give an entry another MAC."""
         port = self._fdb.port(key[0], mac)
         self._core.do(SetNeighbour(*key, mac))
         updated = events.UPDATED(mac=mac, old_mac=entry.mac, port=port, old_port=entry.port, reason=reason)
         self._core.emit_of(key, updated)
-        entry.mac, entry.port = mac, None
-        self.confirm(now, key, entry, port)
+        entry.mac, entry.port, entry.reachable, entry.probing = mac, None, False, None
+        self.confirm(now, key, entry, port, answered=answered)
         self._block_lossless(key, entry)
 
-    def confirm(self, now: int, key: Key, entry: Entry, port: str | None) -> None:
-        """Restart an entry's age."""
+    def confirm(self, now: int, key: Key, entry: Entry, port: str | None, *, answered: bool) -> None:
+        """Restart an entry's age; `answered` by its owner on request, or by something else from it."""
+        if answered:
+            entry.reachable, entry.probing = True, None
         entry.confirmed, entry.port = now, port or entry.port
         entry.probes, entry.asked, entry.claim, entry.late = 0, False, None, 0
         self.table.most_recent(key)
@@ -104,16 +112,17 @@ class Neighbours:
             return "synced", self._fdb.port(key[0], mac)
         return "remote", self._core.svis.network(key[0])
 
-    def flushed(self, vlan: int, mac: str) -> None:
-        """Handle that the FDB has lost a MAC, and not by its age: the profile says what becomes of its entries."""
-        action = self._core.profile.fdb_flush
-        keys = [key for key, entry in self.table.entries.items() if (key[0], entry.mac) == (vlan, mac)]
-        for key in keys if action != "keep" else ():
+    def port_down(self, now: int, port: str) -> None:
+        """Handle a port that has no link any more: the profile says what becomes of the entries behind it."""
+        action = self._core.profile.port_down
+        behind = [(key, entry) for key, entry in self.table.entries.items() if entry.port == port]
+        for key, entry in behind if action != "keep" else ():
             if action == "purge":
                 self._forget(key)
-                self._core.emit_of(key, events.CLEARED(mac=mac, reason="fdb-flushed"))
-            else:
-                self.request(key, mac, self.table.entries[key])
+                self._core.emit_of(key, events.CLEARED(mac=entry.mac, reason="port-down"))
+            elif not entry.reachable and entry.probing is None:
+                entry.probing = Probing(0, now + nanoseconds(PROBE_DELAY_S))
+                self._deadlines.arm(key)
 
     def _forget(self, key: Key) -> Entry | None:
         entry = self.table.remove(key)
@@ -160,6 +169,11 @@ class Neighbours:
             self._core.do(SetNeighbour(*key, entry.mac))
         elif waiting is not None and waiting.state == "asking":
             return
+        elif self._core.profile.miss == "drop":
+            self._core.do(DeleteNeighbour(*key))
+            if key not in self._not_asked:
+                self._not_asked.add(key)
+                self._core.emit_of(key, events.UNASKED())
         elif (
             (waiting is not None and waiting.state == "held")
             or not self.miss_limit.admits(now, key[0], key[1].version)
@@ -182,15 +196,18 @@ class Neighbours:
             waiting.until = at + nanoseconds(profile.resolve_interval)
             self.request(key, BROADCAST)
         else:
-            self._core.emit_of(key, events.FAILED(reason="no-answer"))
-            self._core.do(DeleteNeighbour(*key))
-            if profile.hold_down:
-                waiting.state, waiting.until = "held", at + nanoseconds(profile.hold_down)
-            elif profile.arp_refresh == "daemon" and profile.refresh_incomplete:
-                waiting.state, waiting.until = "failed", at + nanoseconds(profile.arp_age)
-            else:
-                self.table.remove(key)
+            self._give_up(key, at)
         self._deadlines.arm(key)
+
+    def _give_up(self, key: Key, at: int) -> None:
+        """Handle that the last request for an address has no answer."""
+        profile = self._core.profile
+        self._core.emit_of(key, events.FAILED(reason="no-answer"))
+        self._forget(key)
+        if profile.hold_down:
+            self.table.wait(key, Unresolved("held", 0, at + nanoseconds(profile.hold_down)))
+        elif profile.arp_refresh == "daemon" and profile.refresh_incomplete:
+            self.table.wait(key, Unresolved("failed", 0, at + nanoseconds(profile.arp_age)))
 
     # Time
 
@@ -211,6 +228,8 @@ class Neighbours:
 
     def profile_changed(self) -> None:
         self.miss_limit.change(self._core.profile.miss_pps)
+        if self._core.profile.miss != "drop":
+            self._not_asked.clear()
         self._rearm()
         for key, entry in self.table.entries.items():
             self._block_lossless(key, entry)
@@ -222,8 +241,9 @@ class Neighbours:
         for entry in self.table.entries.values():
             if (probe := entry.next_probe(self._core.profile)) is not None:
                 entry.late += max(0, now - max(probe, since))
-            if entry.claim is not None:
-                entry.claim.deadline = max(entry.claim.deadline, now)
+            for part in (entry.claim, entry.probing):
+                if part is not None:
+                    part.deadline = max(part.deadline, now)
         self._rearm()
 
     def restart(self, now: int) -> None:
@@ -232,6 +252,7 @@ class Neighbours:
             self._forget(key)
         for key, entry in self.table.entries.items():
             entry.confirmed, entry.probes, entry.claim, entry.late = now, 0, None, 0
+            entry.reachable, entry.probing = False, None
             self.request(key, BROADCAST, entry)
         self._rearm()
         for family in FAMILIES:
@@ -251,6 +272,8 @@ class Neighbours:
         profile = self._core.profile
         if entry.claim is not None and entry.claim.deadline <= at:
             self._claim_due(key, entry, entry.claim, at)
+        elif entry.probing is not None and entry.probing.deadline <= at:
+            self._probing_due(key, entry, entry.probing, at)
         elif entry.next_probe(profile) == at:
             entry.probes += 1
             last = entry.probes == profile.refresh_probes
@@ -269,6 +292,16 @@ class Neighbours:
             entry.claim = None
             ignored = events.IGNORED(mac=claim.mac, old_mac=entry.mac, reason="claimant-silent")
             self._core.emit_of(key, ignored)
+
+    def _probing_due(self, key: Key, entry: Entry, probing: Probing, at: int) -> None:
+        if probing.probes == PROBES:
+            self._give_up(key, at)
+            self._deadlines.arm(key)
+            return
+        probing.probes += 1
+        probing.deadline = at + nanoseconds(PROBE_INTERVAL_S)
+        self._core.emit_of(key, events.REFRESH(mac=entry.mac, probe=probing.probes))
+        self.request(key, entry.mac, entry)
 
 
 class RefreshDaemon:

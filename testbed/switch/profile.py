@@ -97,13 +97,17 @@ class Profile(BaseModel):
     announce: bool = False
     """True if the switch sends a gratuitous ARP for each own address at start (Linux's arp_notify)."""
 
+    autostate: Literal["bridge", "vlan", "none"] = "bridge"
+    """When an SVI is down: without a link at any port of its VLAN (`vlan`, as on Cisco's and Arista's), at any port of
+    the switch (`bridge`, as Linux), or never (`none`, as on SONiC). FRR announces the subnets of SVIs that are up."""
     svi_carrier: Literal["keep", "purge"] = "keep"
-    """purge: an SVI that loses its carrier, with the bridge's last port, loses its entries (Linux: arp_evict_nocarrier,
+    """purge: an SVI that goes down (`autostate`) loses its entries (Linux: arp_evict_nocarrier,
     ndisc_evict_nocarrier)."""
 
-    fdb_flush: Literal["keep", "resolve", "purge"] = "keep"
-    """Action for entries whose MAC the FDB loses by a flush and not by its age, as when a port goes down. resolve: they
-    stay, and are asked for. purge: they go."""
+    port_down: Literal["keep", "resolve", "purge"] = "keep"
+    """Action for the entries behind a port that goes down: their MACs were there when they were last confirmed. purge:
+    they go. resolve, as SONiC by means of Linux: those that no answer to a request has confirmed are probed, after 5 s,
+    by unicast, three times, and go without an answer; the others stay."""
 
     evpn_claim: Literal["take", "keep"] = "take"
     """Action if a host here claims an address that another switch announces for another MAC. take: it is announced from
@@ -128,6 +132,9 @@ class Profile(BaseModel):
     miss_pps: PerSecond | None = None
     """Data packets without a neighbour entry that reach the CPU per second; bursts as for `arp_pps`."""
 
+    miss: Literal["resolve", "drop"] = "resolve"
+    """drop: data packets for an address without an entry cause no request, and are dropped until a packet of its owner
+    makes an entry (SONiC issues 9401 and 9470, on some platforms)."""
     resolve_attempts: Count = 3
     """Number of broadcast requests for an address that data packets need."""
     resolve_interval: Seconds = 1

@@ -14,6 +14,7 @@ from typing import Any
 
 from testbed.errors import InputError, TestbedError
 from testbed.protocol import events
+from testbed.switch.bfd.speaker import Speaker
 from testbed.switch.changes import (
     CarrierLost,
     FabricEntry,
@@ -21,6 +22,7 @@ from testbed.switch.changes import (
     Flushed,
     Lost,
     Miss,
+    PortDown,
     RouteChange,
     RouterChange,
     SegmentsChange,
@@ -37,7 +39,7 @@ from testbed.topology.plan import Family
 
 COMMANDS = (
     *("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed"),
-    "follow_segments",
+    *("follow_segments", "serve_bfd"),
 )
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
@@ -144,8 +146,10 @@ class _Switch:
         self._timer_at: int | None = None
         self._delay = 0.0
         self._segments: Segments | None = None
+        self._bfd_readers: list[int] = []
         for fileno in data.filenos():
             self._loop.add_reader(fileno, self.catch_up)
+        self._bfd = Speaker(data.bfd, data.address_of) if data.bfd else None
         self._act(self._control.start)
         self.catch_up()
 
@@ -157,6 +161,7 @@ class _Switch:
     def close(self) -> None:
         for fileno in self.data.filenos():
             self._loop.remove_reader(fileno)
+        self._stop_bfd()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -187,6 +192,8 @@ class _Switch:
                     self._act(self._control.on_miss, vlan, ip)
                 case FdbChange(vlan, mac, port, lost, vteps):
                     self._act(self._control.on_fdb, vlan, mac, port, lost, vteps)
+                case PortDown(port):
+                    self._act(self._control.on_port_down, port)
                 case SegmentsChange():
                     self._follow_segments()
                 case FabricEntry(vlan, ip, mac):
@@ -288,6 +295,29 @@ class _Switch:
     def follow_segments(self, namespace: str, directory: str) -> None:
         self._segments = Segments(namespace, Path(directory))
         self._follow_segments()
+
+    def serve_bfd(self, place: str) -> None:
+        assert self._bfd is not None
+        assert self.data.bfd is not None
+        self._bfd_readers = [self._bfd.connect(Path(place)), *self.data.bfd.filenos()]
+        for fileno in self._bfd_readers:
+            self._loop.add_reader(fileno, self._catch_up_bfd)
+
+    def _catch_up_bfd(self) -> None:
+        assert self._bfd
+        for take in self._bfd.on_messages, self._bfd.on_ports:
+            for kind, fields in take():
+                self._do(time.monotonic_ns(), [Event(kind, {"switch": self.data.node.name, **fields})])
+            if not self._bfd.connected:
+                self._stop_bfd()
+                return
+
+    def _stop_bfd(self) -> None:
+        for fileno in self._bfd_readers:
+            self._loop.remove_reader(fileno)
+        self._bfd_readers.clear()
+        if self._bfd:
+            self._bfd.close()
 
     def restart(self) -> None:
         self._act(self._control.restart)

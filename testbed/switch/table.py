@@ -24,6 +24,14 @@ class Claim:
 
 
 @dataclass(slots=True)
+class Probing:
+    """An entry that is probed out of turn, as in the states DELAY and PROBE of Linux."""
+
+    probes: int
+    deadline: int
+
+
+@dataclass(slots=True)
 class Entry:
     mac: str
     port: str | None
@@ -34,6 +42,9 @@ class Entry:
     asked: bool = False
     """True if a request of ours is pending."""
     claim: Claim | None = None
+    reachable: bool = False
+    """True if an answer to a request confirmed it (Linux's REACHABLE); False if it was learned otherwise (STALE)."""
+    probing: Probing | None = None
     blocked: bool = False
     """True if lossless packets for it are dropped."""
     late: int = 0
@@ -51,7 +62,8 @@ class Entry:
         at = self.confirmed + self.late + self.jitter + nanoseconds(profile.arp_lifetime)
         if (probe := self.next_probe(profile)) is not None:
             at = min(at, probe)
-        return at if self.claim is None else min(at, self.claim.deadline)
+        others = [part.deadline for part in (self.claim, self.probing) if part is not None]
+        return min(at, *others) if others else at
 
 
 @dataclass(slots=True)

@@ -51,6 +51,29 @@ topology:
     - {endpoints: ["leaf1:e1", "a:eth1"], vlan: 10}
     - {endpoints: ["leaf2:e1", "b:eth1"], vlan: 10}
 """
+ONE_SUBNET_TWICE = """
+name: twice
+topology:
+  routing: frr
+  defaults: {kind: host, rdma: false}
+  nodes:
+    spine: {kind: switch}
+    leaf1:
+      kind: switch
+      vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}
+      host_routes: true
+      profile_values: {autostate: vlan}
+    leaf2: {kind: switch, vlans: {10: 10.0.10.1/24}, host_routes: true}
+    a:
+    b:
+    c:
+  links:
+    - {endpoints: ["leaf1:up", "spine:e1"]}
+    - {endpoints: ["leaf2:up", "spine:e2"]}
+    - {endpoints: ["leaf1:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf1:e2", "b:eth1"], vlan: 20}
+    - {endpoints: ["leaf2:e1", "c:eth1"], vlan: 10}
+"""
 TO_LEAF2 = "10.1.2.0/24"
 SOON = 2.0
 
@@ -185,6 +208,27 @@ def test_a_neighbour_is_announced_as_a_host_route_while_the_switch_has_its_entry
     lab.switch("leaf1").clear_nd()
     lab.routing.converged(within=SOON)
     assert ports(lab, "spine", one) == ports(lab, "spine", one6) == []
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(ONE_SUBNET_TWICE)
+def test_autostate_withdraws_a_subnet_and_the_switch_itself_goes_by_the_other_one(lab):
+    leaf = lab.switch("leaf1")
+    assert ports(lab, "spine", "10.0.10.0/24") == ["e1", "e2"]
+    assert "dev vlan10" in leaf.run("ip", "route", "get", "10.0.10.77").stdout
+
+    leaf["e1"].down()
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", "10.0.10.0/24") == ["e2"]
+    assert "dev up" in leaf.run("ip", "route", "get", "10.0.10.77").stdout
+    assert reaches(lab, "b", "c")
+
+    undo = leaf.change_profile(autostate="bridge")
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", "10.0.10.0/24") == ["e1", "e2"]
+    undo()
+    lab.routing.converged(within=SOON)
+    assert ports(lab, "spine", "10.0.10.0/24") == ["e2"]
 
 
 @pytest.mark.parametrize("daemon", ["zebra", "bgpd"])

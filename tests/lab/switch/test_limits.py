@@ -1,9 +1,9 @@
 """What the switch's processor gets to see."""
 
 import pytest
-from switch_lab import LEAF, SVI_10, SVI_20, B, arp_row, arps, know_the_gateways, request, send, svi_mac
+from switch_lab import LEAF, SVI_10, SVI_20, A, B, arp_row, arps, know_the_gateways, request, send, svi_mac
 
-from testbed.switch.frames import REPLY
+from testbed.switch.frames import REPLY, REQUEST
 
 pytestmark = pytest.mark.topology(LEAF)
 
@@ -40,3 +40,20 @@ def test_a_new_address_is_not_learned_while_the_limit_is_exceeded(lab, log):
     c["eth1"].announce()
     lab.scheduler.sleep(0.2)
     assert arp_row(lab, B)["mac"] == c["eth1"].mac
+
+
+@pytest.mark.fresh
+def test_a_switch_that_does_not_ask_routes_to_nobody_who_is_silent(lab, log):
+    know_the_gateways(lab)
+    a, b = lab.host("a"), lab.host("b")
+    lab.switch("leaf").change_profile(miss="drop")
+    wire = b["eth1"].capture("arp")
+
+    assert not a.ping(B, within=3)
+    lab.scheduler.catch_up()
+    assert arps(wire, REQUEST, svi_mac(lab)) == []
+    assert [event["data"]["ip"] for event in log.find("arp.unasked")] == [B, A]  # for a, the switch has an ICMP error
+
+    send(a, request(a, SVI_10))  # else the answer finds nobody to go to
+    send(b, request(b, SVI_20))
+    assert a.ping(B, within=1)

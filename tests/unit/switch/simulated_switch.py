@@ -68,6 +68,9 @@ class Switch:
             self.neighbours[vlan, ip] = mac
         self._apply(self.plane.on_fabric(vlan, ip, mac))
 
+    def port_down(self, port: str) -> None:
+        self._apply(self.plane.on_port_down(self._ns(), port))
+
     def clear(self, ip: IPv4Address | None = None) -> None:
         self._apply(self.plane.clear(4, ip=ip))
 

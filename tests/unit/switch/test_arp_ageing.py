@@ -1,9 +1,10 @@
 """When entries go, and what a switch does to keep them."""
 
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
-from simulated_switch import A, B, X, Y, switch
+from simulated_switch import A, B, Switch, X, Y, switch
 
 from testbed.switch.frames import BROADCAST
 
@@ -391,47 +392,132 @@ def test_only_the_time_for_which_the_cpu_was_out_postpones_an_end() -> None:
     assert leaf.mac(X) is None
 
 
-@pytest.mark.parametrize(
-    ("action", "stay", "asked"), [("keep", True, []), ("resolve", True, [A]), ("purge", False, [])]
-)
-def test_the_profile_says_what_becomes_of_the_entries_of_a_mac_that_was_flushed(
-    action: str, stay: bool, asked: list[str]
-) -> None:
-    leaf = switch("arista-eos", fdb_flush=action)
-    leaf.fdb(A, "e1")
-    leaf.fdb(B, "e2")
-    leaf.request(X, A)
-    leaf.request(Y, B)
+@pytest.mark.parametrize(("action", "stay"), [("keep", True), ("resolve", True), ("purge", False)])
+def test_the_profile_says_what_becomes_of_the_entries_behind_a_port_that_goes_down(action: str, stay: bool) -> None:
+    leaf = _two_neighbours(action)
 
     leaf.fdb(A, None, lost="flushed")
+    leaf.port_down("e1")
 
     assert (leaf.mac(X) == A, leaf.mac(Y)) == (stay, B)
-    assert leaf.requests_for(X) == asked
-    assert leaf.requests_for(Y) == []
+    assert leaf.requests_for(X) == leaf.requests_for(Y) == []
     if not stay:
         assert leaf.last("arp.cleared") == {
-            "switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "reason": "fdb-flushed"
+            "switch": "leaf", "vlan": 10, "ip": str(X), "mac": A, "reason": "port-down"
         }  # fmt: skip
 
 
 @pytest.mark.parametrize("action", ["keep", "resolve", "purge"])
-def test_a_mac_that_ages_out_leaves_the_entry_alone(action: str) -> None:
-    leaf = switch("arista-eos", fdb_flush=action)
-    leaf.fdb(A, "e1")
-    leaf.request(X, A)
+@pytest.mark.parametrize("lost", ["aged", "flushed"])
+def test_a_mac_that_the_fdb_loses_while_its_port_is_up_leaves_the_entry_alone(action: str, lost: Any) -> None:
+    leaf = _two_neighbours(action)
 
-    leaf.fdb(A, None)
+    leaf.fdb(A, None, lost=lost)
+    leaf.wait_until(60)
 
     assert (leaf.mac(X), leaf.requests_for(X)) == (A, [])
 
 
 @pytest.mark.parametrize("action", ["resolve", "purge"])
-def test_a_cpu_that_is_out_does_nothing_about_a_mac_that_is_flushed(action: str) -> None:
-    leaf = switch("arista-eos", fdb_flush=action)
-    leaf.fdb(A, "e1")
-    leaf.request(X, A)
+def test_a_cpu_that_is_out_does_nothing_about_a_port_that_goes_down(action: str) -> None:
+    leaf = _two_neighbours(action)
     leaf.plane.pause(0)
 
-    leaf.fdb(A, None, lost="flushed")
+    leaf.port_down("e1")
+    leaf.resume(60)
 
     assert (leaf.mac(X), leaf.requests_for(X)) == (A, [])
+
+
+def test_behind_a_port_that_goes_down_an_entry_that_no_answer_has_confirmed_is_probed_and_goes() -> None:
+    leaf = _two_neighbours("resolve")
+
+    leaf.port_down("e1")
+
+    asked = []
+    for second in range(1, 10):
+        leaf.wait_until(second)
+        asked.append((len(leaf.requests_for(X)), leaf.mac(X)))
+    assert asked == [*[(0, A)] * 4, (1, A), (2, A), (3, A), (3, None), (3, None)]
+    assert leaf.requests_for(X) == [A] * 3
+    assert leaf.last("arp.failed") == {"switch": "leaf", "vlan": 10, "ip": str(X), "reason": "no-answer"}
+    assert leaf.mac(Y) == B
+
+
+def test_sonic_goes_on_asking_for_a_neighbour_whose_port_went_down() -> None:
+    leaf = switch("sonic")
+    leaf.fdb(A, "e1")
+    leaf.request(X, A)
+    leaf.port_down("e1")
+    leaf.wait_until(10)
+    assert leaf.mac(X) is None
+
+    leaf.wait_until(121)
+
+    assert leaf.requests_for(X)[-1] == BROADCAST
+
+
+@pytest.mark.parametrize(("second", "mac"), [(6, A), (6, B), (7.5, A)])
+def test_an_answer_ends_the_probing(second: float, mac: str) -> None:
+    leaf = _two_neighbours("resolve")
+    leaf.port_down("e1")
+    leaf.wait_until(second)
+
+    leaf.reply(X, mac)
+    leaf.wait_until(60)
+
+    assert leaf.mac(X) == mac
+    assert len(leaf.requests_for(X)) == int(second) - 4
+
+
+def test_a_request_of_the_owner_does_not_end_the_probing() -> None:
+    leaf = _two_neighbours("resolve")
+    leaf.port_down("e1")
+    leaf.wait_until(6)
+
+    leaf.request(X, A)
+    leaf.wait_until(60)
+
+    assert leaf.mac(X) is None
+
+
+def test_an_entry_that_an_answer_has_confirmed_is_not_probed_until_it_gets_another_mac_without_one() -> None:
+    leaf = switch("arista-eos", port_down="resolve")
+    leaf.fdb(A, "e1")
+    leaf.miss(X)
+    leaf.reply(X, A)
+    asked = len(leaf.requests_for(X))
+    leaf.request(X, A)
+
+    leaf.port_down("e1")
+    leaf.wait_until(60)
+    assert (leaf.mac(X), len(leaf.requests_for(X))) == (A, asked)
+
+    leaf.fdb(B, "e1")
+    leaf.garp(X, B)
+    leaf.port_down("e1")
+    leaf.wait_until(120)
+
+    assert leaf.mac(X) is None
+
+
+def test_after_a_warm_reboot_an_entry_is_not_confirmed() -> None:
+    leaf = switch("arista-eos", port_down="resolve")
+    leaf.fdb(A, "e1")
+    leaf.miss(X)
+    leaf.reply(X, A)
+
+    leaf.restart()
+    leaf.port_down("e1")
+    leaf.wait_until(60)
+
+    assert leaf.mac(X) is None
+
+
+def _two_neighbours(port_down: str) -> Switch:
+    leaf = switch("arista-eos", port_down=port_down)
+    leaf.fdb(A, "e1")
+    leaf.fdb(B, "e2")
+    leaf.request(X, A)
+    leaf.request(Y, B)
+    return leaf

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 import pytest
 from simulated_switch import A, B, X, Y, switch
 
-from testbed.switch.frames import NO_MAC, REQUEST, Arp
+from testbed.switch.frames import BROADCAST, NO_MAC, REQUEST, Arp
 
 
 def address(number: int, vlan: int = 10) -> IPv4Address:
@@ -285,3 +285,28 @@ def test_addresses_that_are_being_resolved_are_not_evicted() -> None:
     leaf.request(address(3), A)
 
     assert leaf.last("arp.refused")["ip"] == str(address(3))
+
+
+def test_a_switch_that_does_not_ask_drops_and_says_so_once_until_the_owner_speaks() -> None:
+    leaf = switch("sonic", miss="drop")
+    for _ in range(3):
+        leaf.miss(X)
+    assert leaf.requests_for(X) == []
+    assert leaf.forgotten == [(10, X)] * 3
+    assert leaf.last("arp.unasked") == {"switch": "leaf", "vlan": 10, "ip": str(X)}
+    assert leaf.kinds("arp.") == ["arp.unasked"]
+
+    leaf.request(X, A)
+    assert leaf.mac(X) == A
+
+    leaf.clear(X)
+    leaf.miss(X)
+    assert leaf.kinds("arp.").count("arp.unasked") == 2
+
+
+def test_a_switch_that_asks_again_does_not_remember_whom_it_did_not_ask_for() -> None:
+    leaf = switch("sonic", miss="drop")
+    leaf.miss(X)
+    leaf.set(miss="resolve")
+    leaf.miss(X)
+    assert leaf.requests_for(X) == [BROADCAST]

@@ -81,12 +81,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "arp_cap_per_svi": CAPS,
     "arp_full": st.sampled_from(["refuse", "evict"]),
     "arp_pps": st.none() | st.integers(1, 5),
+    "miss": st.sampled_from(["resolve", "drop"]),
     "miss_pps": st.none() | st.integers(1, 5),
     "resolve_attempts": st.integers(1, 3),
     "hold_down": st.sampled_from([0, 5]),
     "mac_moves": st.none() | st.integers(1, 3),
     "mac_move_recovery": st.sampled_from([1, 60]),
     "mac_move_check": st.sampled_from([1, 30]),
+    "port_down": st.sampled_from(["keep", "resolve", "purge"]),
     "lossless_unknown_unicast": st.sampled_from(["flood", "drop"]),
 }
 CHANGES = st.lists(
@@ -132,7 +134,7 @@ class AnySwitch(RuleBasedStateMachine):
         self.missed: dict[Key, int] = {}
         """When it began to look for one."""
         self.bounds: dict[tuple[int, int], int] = {}
-        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}), lambda: 0.5)
+        self.plane = ControlPlane("leaf", SVIS, _changed(of, {**kind, **values}), lambda: 0.0)
         self._apply(self.plane.start(self.now))
 
     # What happens to it
@@ -184,6 +186,13 @@ class AnySwitch(RuleBasedStateMachine):
                 self.moved = self.now
             self.fdb[vlan, mac] = port
         self._apply(self.plane.on_fdb(self.now, vlan, mac, port, lost))
+
+    @rule(port=PORTS)
+    def port_goes_down(self, port: str) -> None:
+        for (vlan, mac), at in [*self.fdb.items()]:
+            if at == port:
+                self.fdb_change(vlan, mac, None, "flushed")
+        self._apply(self.plane.on_port_down(self.now, port))
 
     @rule(vlan=VLANS, mac=MACS)
     def mac_flaps(self, vlan: int, mac: str) -> None:

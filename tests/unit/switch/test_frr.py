@@ -1,5 +1,6 @@
 """What FRR is configured with, and which routes it should find."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network
 
@@ -46,8 +47,10 @@ def test_host_routes_are_announced_from_a_table_of_their_own() -> None:
 
 def test_a_host_route_leads_to_all_switches_that_announce_it_and_not_from_them() -> None:
     host = IPv4Network("10.1.1.7/32")
-    one = shortest_paths(FABRIC, hosts={"leaf1": [host]})
-    both = shortest_paths(FABRIC, hosts={"leaf1": [host], "leaf2": [host]})
+    leaf1, leaf2 = FABRIC.nodes["leaf1"], FABRIC.nodes["leaf2"]
+    one_subnet = replace(FABRIC, nodes={**FABRIC.nodes, "leaf2": replace(leaf2, svis=leaf1.svis)})
+    one = shortest_paths(one_subnet, hosts={"leaf1": [host]})
+    both = shortest_paths(one_subnet, hosts={"leaf1": [host], "leaf2": [host]})
     assert {name: routes.get(host) for name, routes in one.items()} == {
         "spine1": ("e1",),
         "spine2": ("e1",),
@@ -83,6 +86,49 @@ def test_a_subnet_that_is_cut_off_or_has_no_port_up_is_nobodys() -> None:
     cut_off = shortest_paths(FABRIC, {("leaf2", "e2"), ("leaf2", "e3")})
     assert cut_off["leaf1"] == cut_off["leaf2"] == {}
     assert HOSTS2 not in shortest_paths(FABRIC, {("leaf2", "e1")})["leaf1"]
+
+
+def test_by_autostate_a_subnet_goes_with_the_ports_of_its_vlan_with_all_ports_or_never() -> None:
+    plan = Topology.parse("""
+name: two
+topology:
+  routing: frr
+  nodes:
+    near:
+      kind: switch
+      vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24, 30: 10.0.30.1/24}
+      bonds: {po1: {members: [e1, e4]}}
+    far: {kind: switch, vlans: {40: 10.0.40.1/24}}
+    h: {kind: host, bonds: {bond0: {members: [eth1, eth2]}}}
+    i: {kind: host}
+    j: {kind: host}
+    t: {kind: switch, vlans: {20: , 30: }}
+    k: {kind: host}
+  links:
+    - {endpoints: ["near:e1", "h:eth1"], vlan: 10}
+    - {endpoints: ["near:e4", "h:eth2"], vlan: 10}
+    - {endpoints: ["near:e2", "t:e1"], trunk: [20]}
+    - {endpoints: ["t:e2", "k:eth1"], vlan: 20}
+    - {endpoints: ["near:e3", "far:e1"]}
+    - {endpoints: ["far:e2", "i:eth1"], vlan: 40}
+    - {endpoints: ["t:e3", "j:eth1"], vlan: 30}
+""").plan()
+
+    def announced(autostate: str, *dead: tuple[str, str], hosts: Sequence[IPv4Network] = ()) -> list[str]:
+        found = shortest_paths(plan, dead, {"near": hosts}, {"near": autostate})["far"]
+        return [str(network) for network in found]
+
+    assert announced("vlan") == ["10.0.10.0/24", "10.0.20.0/24"]
+    assert announced("vlan", ("near", "e1")) == ["10.0.10.0/24", "10.0.20.0/24"]
+    gone = ("near", "e1"), ("h", "eth2")
+    assert announced("vlan", *gone) == announced("vlan", ("near", "po1")) == ["10.0.20.0/24"]
+    assert announced("vlan", ("near", "e2")) == ["10.0.10.0/24"]
+    every = ["10.0.10.0/24", "10.0.20.0/24", "10.0.30.0/24"]
+    assert announced("bridge", *gone) == announced("none", *gone) == every
+    assert announced("bridge", *gone, ("near", "e2")) == []
+    assert announced("none", *gone, ("near", "e2")) == every
+    hosts = IPv4Network("10.0.10.7/32"), IPv4Network("10.0.20.7/32")
+    assert announced("vlan", *gone, hosts=hosts) == ["10.0.20.0/24", "10.0.20.7/32"]
 
 
 def test_in_a_fat_tree_an_edge_switch_reaches_every_other_one_over_all_its_uplinks() -> None:

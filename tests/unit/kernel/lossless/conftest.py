@@ -1,6 +1,5 @@
-"""The sources of the BPF programs, and the compiler that makes the object of them."""
+"""Parts of the BPF programs as libraries of this machine."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,14 +8,6 @@ import pytest
 from testbed.kernel.lossless.layout import HEADER
 
 SOURCES = HEADER.parent
-
-
-@pytest.fixture(scope="session")
-def clang() -> str:
-    needed = shutil.which("clang-16"), shutil.which("llvm-strip-16"), Path("/usr/include/bpf/bpf_helpers.h").exists()
-    if not all(needed):
-        pytest.skip("the compiler of the BPF programs is not here: apt-get install clang-16 llvm-16 libbpf-dev")
-    return "clang-16"
 
 
 @pytest.fixture(scope="session")
