@@ -77,16 +77,11 @@ def _check_partners(bond: Port, problems: Problems) -> None:
         return
     ends = [_definitions(one.node).get(one.name) for one in partners.values()]
     systems = {end.system if end else None for end in ends}
-    if definition.mode != "802.3ad" or len(systems) > 1 or None in systems:
-        wrong = f"the members of {bond} end at {listing(partners)}, which are not one system to it"
-        cure = "give their port channels the same 'system', or use mode active-backup"
-        problems.add((*bond.path, "members"), f"{wrong}: {cure}")
+    if definition.mode == "802.3ad" and len(systems) == 1 and None not in systems:
         return
-    segments = {end.es_id if end else None for end in ends}
-    if not (len(segments) == 1 and None not in segments) and not all(one.node.host_routes for one in partners.values()):
-        wrong = f"the members of {bond} end at {listing(partners)}, which do not know each other's MACs and addresses"
-        cure = "give their port channels one 'es_id' (EVPN multihoming), or the switches 'host_routes'"
-        problems.add((*bond.path, "members"), f"{wrong}: {cure}")
+    wrong = f"the members of {bond} end at {listing(partners)}, which are not one system to it"
+    cure = "give their port channels the same 'system', or use mode active-backup"
+    problems.add((*bond.path, "members"), f"{wrong}: {cure}")
 
 
 def set_vlans(nodes: Mapping[str, ResolvedNode]) -> None:
