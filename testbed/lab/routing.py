@@ -313,7 +313,7 @@ class Routing:
             self._remove(switch)
 
     def _remove(self, switch: Switch) -> None:
-        for place in self._directory(switch), self._data_plane(switch).parent:
+        for place in self._directory(switch), *([self._data_plane(switch).parent] if switch.planned.bgp else []):
             shutil.rmtree(place, ignore_errors=True)
 
     def _data_plane(self, switch: Switch) -> Path:
