@@ -107,8 +107,8 @@ def _vlans(row: InterfaceRow) -> str:
 @click.option("--family", type=click.Choice(["4", "6", "dual"]), default="4", help="Addresses: IPv4, IPv6 or both.")
 @click.option(
     "--routing",
-    type=click.Choice(["static", "frr"]),
-    help="static: routes in the file, the default; frr: FRR on the switches, BGP unnumbered with BFD.",
+    type=click.Choice(["static", "frr", "evpn"]),
+    help="static: routes in the file, the default; frr: BGP on the switches; evpn: BGP, and VLANs behind all leaves.",
 )
 @click.option(
     "--management", is_flag=True, help="Add what training jobs need: mgmt0 on each host, and a launcher host."

@@ -93,6 +93,8 @@ def _switch(switch: Node) -> Iterator[str]:
         yield "      vlans:"
     for number, addresses in switch.vlans.items():
         yield f"        {number}: {_flow(addresses)}  # {switch.notes[number]}"
+    for key, value in switch.evpn().items():
+        yield f"      {key}: {_flow(value)}"
     if switch.routes:
         yield "      routes:"
     for route in switch.routes:

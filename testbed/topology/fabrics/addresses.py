@@ -5,7 +5,7 @@ Which VLAN and which address is where in a fabric. The address families are know
 VLAN 10, 20, 30, …                        the hosts' VLANs: ten times the rail
 VLAN 1001 to 4094                         the links between switches of a routed fabric, each a VLAN of its own
 10.A.B.0/24          2001:db8:A:B::/64    the hosts' subnet B in part A: a leaf in a rail, an edge switch in a pod
-10.A.0.0/16          2001:db8:A::/64      the one subnet of a rail in a bridged fabric
+10.A.0.0/16          2001:db8:A::/64      the one subnet of a rail in a bridged fabric, of a rail or pod with EVPN
 10.255.0.0/16        2001:db8:ffff::/64   the links between switches, a /31 each (RFC 3021), a /127 each (RFC 6164)
 ===================  ===================  =============================================================================
 
@@ -38,6 +38,11 @@ LINK_PREFIX = {4: 31, 6: 127}
 
 def vlan(rail: int) -> int:
     return 10 * rail
+
+
+def vni(part: int) -> int:
+    """Return the VXLAN network of the one subnet of a part in an EVPN fabric."""
+    return 10_000 + 10 * part
 
 
 def subnet(part: int, number: int | None, family: Family) -> IPNetwork:

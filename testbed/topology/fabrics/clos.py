@@ -45,7 +45,7 @@ def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) 
     fabric = Fabric("two-tier", {"switches": switches, "hosts": hosts}, manner)
     at_least_one(switches=switches, hosts=hosts)
     at_most(addresses.MAX_PARTS, "each has a number in an address", switches=switches)
-    fabric.check_hosts(hosts, hosts * switches if fabric.bridged else hosts)
+    fabric.check_hosts(hosts, hosts * switches if fabric.one_subnet else hosts)
     fabric.about = [
         f"{count(switches, 'access switch')} under one core, {count(hosts, 'host')} on each; {fabric.manner}.",
         *addressing(fabric, "rail", "access switch", "core1"),
@@ -73,7 +73,7 @@ def leaf_spine(
             f"leaves is {leaves} and rails is {rails}: the last group would have no leaf of rail {rails}",
             hint=f"Leaves form groups with one leaf for each rail: choose a multiple of {rails}.",
         )
-    fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.bridged else 1) * rails)
+    fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.one_subnet else 1) * rails)
     fabric.check_links("leaves", leaves, leaves * spines * parallel)
     fabric.about = [
         f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
@@ -106,7 +106,7 @@ def rail_optimized(
     at_least_one(**options)
     at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
     at_most(addresses.MAX_PARTS, "each has a number in an address", pods=pods)
-    fabric.check_hosts(hosts, hosts * pods if fabric.bridged else hosts)
+    fabric.check_hosts(hosts, hosts * pods if fabric.one_subnet else hosts)
     uplinks = _uplinks(hosts, oversubscription)
     spines = spines or uplinks
     if spines < 0 or uplinks % spines:

@@ -18,6 +18,8 @@ from testbed.topology.topology import Topology
 
 DEFAULTS = {"kind": "host"}
 ROUTINGS: tuple[str, ...] = get_args(Routing)
+GATEWAY_MAC, L3VNI = "02:00:00:00:00:fe", 4001
+"""Of all leaves of an EVPN fabric: the anycast gateway's MAC, and the network between their VRFs."""
 NODE_KINDS = {"host": {"nic": "hardware"}, "switch": {"profile": "sonic"}}
 
 
@@ -44,6 +46,7 @@ class Node:
     notes: dict[str | int, str] = field(default_factory=dict)
     """The comments on VLANs by their number, and on routes by their destination."""
     ports: int = 0
+    vnis: dict[int, int] = field(default_factory=dict)
 
     def add_vlan(self, vlan: int, svi: Mapping[Family, str], note: str) -> None:
         self.vlans[vlan], self.notes[vlan] = _listed(svi.values()), note
@@ -61,8 +64,12 @@ class Node:
 
     def value(self) -> dict[str, Any] | None:
         kind = None if self.kind == DEFAULTS["kind"] else self.kind
-        keys = {"kind": kind, "vlans": self.vlans, "routes": self.routes}
+        keys = {"kind": kind, "vlans": self.vlans, **self.evpn(), "routes": self.routes}
         return {key: value for key, value in keys.items() if value} or None
+
+    def evpn(self) -> dict[str, Any]:
+        """Return the keys of a leaf of an EVPN fabric: all of them are one gateway."""
+        return {"svi_mac": GATEWAY_MAC, "vnis": self.vnis, "l3vni": L3VNI} if self.vnis else {}
 
 
 @dataclass(slots=True)
@@ -101,22 +108,24 @@ class Fabric:
         if self.family not in FAMILIES:
             raise InputError(f"family is {self.family!r}; expected 4, 6 or dual")
         if self.routing not in ROUTINGS:
-            raise InputError(f"routing is {self.routing!r}; expected {' or '.join(ROUTINGS)}")
+            raise InputError(f"routing is {self.routing!r}; expected {', '.join(ROUTINGS[:-1])} or {ROUTINGS[-1]}")
         if self.bridged and self.routing != "static":
             raise InputError(f"a bridged fabric has no routing: routing is {self.routing}", hint="Make it routed.")
+        self.one_subnet = self.bridged or self.routing == "evpn"
+        """True if the hosts of a rail share a subnet, behind all leaves."""
         self.about: list[str] = []
         self.sections: list[Section] = []
         self._links = 0
 
     @property
     def manner(self) -> str:
-        return "bridged" if self.bridged else "routed"
+        return "bridged" if self.bridged else "EVPN" if self.routing == "evpn" else "routed"
 
     # Limits, checked before anything is made: one error that names the value
 
     def check_hosts(self, hosts: int, per_subnet: int) -> None:
         """Check the option `hosts`, which puts `per_subnet` hosts into one subnet."""
-        most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if self.bridged else (addresses.MAX_HOSTS, 24)
+        most, prefix = (addresses.MAX_HOSTS_BRIDGED, 16) if self.one_subnet else (addresses.MAX_HOSTS, 24)
         if per_subnet > most:
             room = f"a /{prefix} has addresses for {most} and a gateway"
             raise InputError(f"hosts is {hosts}: {per_subnet} hosts in a subnet, and {room}")
@@ -144,8 +153,8 @@ class Fabric:
     # Parts
 
     def subnet(self, part: int, number: int) -> dict[Family, IPNetwork]:
-        """Return the hosts' subnet in each family of the fabric; if bridged, that of rail `part`."""
-        place = None if self.bridged else number
+        """Return the hosts' subnet in each family of the fabric; if bridged, or with EVPN, that of rail `part`."""
+        place = None if self.one_subnet else number
         return {family: addresses.subnet(part, place, family) for family in FAMILIES[self.family]}
 
     def svi(self, part: int, number: int) -> dict[Family, str]:
@@ -173,8 +182,10 @@ class Fabric:
         self, leaf: Node, hosts: Iterable[Node], uppers: Sequence[Node], vlan: int, note: str, place: tuple[int, int]
     ) -> None:
         """Connect the leaf to its hosts and to the upper switches. If routed, it is the gateway of the subnet `place`,
-        to which each upper switch has a route; if bridged, the VLAN continues above."""
+        to which each upper switch has a route; if bridged, the VLAN continues above; with EVPN, on the other leaves."""
         leaf.add_vlan(vlan, {} if self.bridged else self.svi(*place), note)
+        if self.routing == "evpn":
+            leaf.vnis[vlan] = addresses.vni(place[0])
         self.attach(hosts, leaf, vlan)
         if self.bridged:
             self.trunks(leaf, uppers, vlan)
@@ -195,7 +206,7 @@ class Fabric:
 
     def _routed_cable(self, lower: Node, upper: Node) -> dict[Family, tuple[str, str]]:
         """Make a cable; return the addresses of its lower and its upper end, none with FRR."""
-        if self.routing == "frr":
+        if self.routing != "static":
             self._cable(lower, upper.next_port(), {})
             return {}
         self._links += 1
@@ -231,7 +242,8 @@ class Fabric:
         """Return the command that makes the same fabric again."""
         options = (f"--{name} {value}".strip() for name, value in self.options.items())
         family = [] if self.family == 4 else [f"--family {self.family}"]
-        manner = "--bridged" if self.bridged else "--routing frr" if self.routing == "frr" else "--routed"
+        routed = f"--routing {self.routing}" if self.routing != "static" else "--routed"
+        manner = "--bridged" if self.bridged else routed
         management = ["--management"] if self.management else []
         return " ".join(["testbed topology new", self.kind, *options, *family, manner, *management])
 
@@ -272,6 +284,14 @@ def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
     if fabric.bridged:
         subnets = _either(family, "10.R.0.0/16", "2001:db8:R::/64")
         return [f"The hosts of rail R are in VLAN R0, one subnet {subnets} with {top} as gateway."]
+    if fabric.routing == "evpn":
+        part = first[0].upper()
+        subnets = _either(family, f"10.{part}.0.0/16", f"2001:db8:{part}::/64")
+        return [
+            f"The hosts of {first} {part} are one subnet {subnets}, by VXLAN over the routed fabric.",
+            f"Each switch with hosts is their gateway, with the MAC {GATEWAY_MAC}, and routes between the subnets.",
+            "A link between switches has no addresses. FRR finds what is where: BGP unnumbered, BFD, EVPN.",
+        ]
     a, b = first[0].upper(), second[0].upper()
     vlan = f"VLAN {a}0" if first == "rail" else "VLAN 10"
     subnet = _either(family, f"10.{a}.{b}.0/24", f"2001:db8:{a}:{b}::/64")

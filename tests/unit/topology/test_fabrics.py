@@ -221,6 +221,21 @@ class TestEvery:
                     assert between
                     assert node.routes == ()
 
+    def test_with_evpn_hosts_of_a_rail_or_pod_are_one_subnet_behind_all_leaves(self) -> None:
+        for kind, subnets in (("two-tier", 1), ("leaf-spine", 1), ("rail-optimized", 4), ("fat-tree", 4)):
+            fabric = make(kind, {"routing": "evpn"})
+            plan = Topology.parse(text(fabric)).plan(profiles=load_profiles())
+            assert plan == fabric.topology().plan(profiles=load_profiles())
+            assert fabric.command.endswith(" --routing evpn")
+            ends = [end for host in hosts(plan) for end in host.interfaces]
+            assert len({end.address.network for end in ends if end.address}) == subnets
+            for end in ends:
+                leaf = plan.nodes[end.peer[0]]
+                svi = next(svi for svi in leaf.svis if svi.vlan == leaf.interface(end.peer[1]).vlan)
+                assert (svi.address.ip, svi.mac) == (end.gateway, "02:00:00:00:00:fe")  # type: ignore[union-attr]
+                assert leaf.l3vni == 4001
+                assert svi.vni == 10_000 + 10 * int(str(svi.address).split(".")[1])
+
     @every
     def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
         kind, *words = fabric.command.removeprefix("testbed topology new ").split()
@@ -402,7 +417,7 @@ class TestRefusals:
             ("leaf-spine", {"family": 5}, "family is 5; expected 4, 6 or dual"),
             ("single", {"spines": 2}, "single has no option 'spines'\n  It has: hosts, bridged, family, management."),
             ("single", {"routing": "frr"}, "single has no option 'routing'"),
-            ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; expected static or frr"),
+            ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; expected static, frr or evpn"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "a bridged fabric has no routing: routing is frr"),
         ],
     )
