@@ -30,8 +30,8 @@ class Learning:
         if packet.probe:
             return False
         key = (vlan, packet.sender_ip)
-        if self._core.svis.network(vlan) is not None and not self._fdb.is_local(vlan, packet.sender_mac):
-            return False  # flooded by another switch, which announces it
+        if self._is_announced(key, packet):
+            return False
         if reason := self._untrustworthy(vlan, packet):
             self._core.emit_of(key, events.IGNORED(mac=packet.sender_mac, reason=reason))
             return False
@@ -47,6 +47,15 @@ class Learning:
         elif merges:
             return self._same_owner(now, key, entry, packet, via)
         return False
+
+    def _is_announced(self, key: Key, packet: Packet) -> bool:
+        """Return whether a packet came from another switch, which announces its sender. An answer to a request of this
+        switch counts: the other one may not have heard it."""
+        if self._core.svis.network(key[0]) is None or self._fdb.is_local(key[0], packet.sender_mac):
+            return False
+        entry = self._neighbours.table.entries.get(key)
+        asked = key in self._neighbours.table.unresolved or (entry is not None and entry.asked)
+        return not (asked and packet.op != REQUEST and self._to_us(key[0], packet))
 
     def _with_mac(self, vlan: int, packet: Packet) -> Packet:
         """Fill in the MAC that a solicited advertisement may omit in answer to a unicast solicitation, as Linux does

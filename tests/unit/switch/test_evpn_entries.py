@@ -45,6 +45,19 @@ def test_a_request_that_another_switch_has_flooded_teaches_nothing(leaf: Switch)
     assert leaf.plane.neighbours(leaf._ns(), 4) == []
 
 
+def test_an_answer_from_behind_another_switch_counts_if_this_one_has_asked(leaf: Switch) -> None:
+    """The other switch has bridged the answer to this one's MAC, and has not heard it."""
+    leaf.reply(X, B)
+    assert leaf.plane.neighbours(leaf._ns(), 4) == []
+    leaf.miss(X)
+    leaf.request(X, B)
+    assert row(leaf)["state"] == "asking"
+    leaf.reply(X, B)
+    assert row(leaf) == {"state": "resolved", "mac": B, "port": NETWORK}
+    leaf.fabric(X, B)
+    assert row(leaf)["state"] == "remote"
+
+
 def test_whatever_a_host_here_sends_is_announced(leaf: Switch) -> None:
     leaf.request(X, A, target=Y)
     assert row(leaf) == {"state": "resolved", "mac": A, "port": "e1"}
