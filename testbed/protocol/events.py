@@ -551,7 +551,7 @@ UPDATED = Kind(
     "ARP {ip} moves from {old_mac} to {mac}",
     {
         "port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}",
-        "evpn": "ARP {ip} moves from {old_mac} on {old_port} to {mac} on {port}, as EVPN says",
+        "evpn": "ARP {ip} is at {mac} on {port} from now on, as EVPN says",
     },
 )
 REFRESH = Kind(

@@ -10,6 +10,7 @@ from testbed.switch.frames import BROADCAST, NO_MAC, REQUEST, Arp
 from testbed.switch.profile import profile
 
 VNI = (replace(SVIS[0], vni=10010), SVIS[1], replace(SVIS[2], vni=10030))
+UNKNOWN = "02:00:00:00:00:99"
 NETWORK, VTEP, OTHER_VTEP = "vni10010", ("10.255.0.4",), ("10.255.0.5",)
 
 
@@ -41,7 +42,7 @@ def test_an_entry_of_the_fabric_is_in_the_table_and_not_written_to_the_kernel(le
 
 def test_a_request_that_another_switch_has_flooded_teaches_nothing(leaf: Switch) -> None:
     leaf.request(X, B)
-    leaf.garp(X, "02:00:00:00:00:99")
+    leaf.garp(X, UNKNOWN)
     assert leaf.plane.neighbours(leaf._ns(), 4) == []
 
 
@@ -56,6 +57,15 @@ def test_an_answer_from_behind_another_switch_counts_if_this_one_has_asked(leaf:
     assert row(leaf) == {"state": "resolved", "mac": B, "port": NETWORK}
     leaf.fabric(X, B)
     assert row(leaf)["state"] == "remote"
+
+
+def test_an_answer_may_come_before_its_mac(leaf: Switch) -> None:
+    leaf.miss(X)
+    leaf.reply(X, UNKNOWN)
+    assert row(leaf) == {"state": "resolved", "mac": UNKNOWN, "port": None}
+    leaf.fdb(UNKNOWN, NETWORK, vteps=VTEP)
+    leaf.fabric(X, UNKNOWN)
+    assert row(leaf) == {"state": "remote", "mac": UNKNOWN, "port": NETWORK}
 
 
 def test_whatever_a_host_here_sends_is_announced(leaf: Switch) -> None:
