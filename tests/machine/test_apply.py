@@ -147,7 +147,7 @@ def test_hosts_keep_their_routes_when_their_switch_is_made_anew(lab: Run, tmp_pa
     proxy = BEFORE.replace("leaf: {kind: switch,", "leaf: {kind: switch, proxy_arp: [10],")
     (tmp_path / "edited.yml").write_text(proxy)
     done = lab("apply", "edited.yml")
-    assert "± node leaf  IPv6 or proxy ARP of its SVIs changed" in done.out, done.err
+    assert "± node leaf  IPv6, proxy ARP or the VNI of its SVIs changed" in done.out, done.err
     routes = lab("exec", "h1", "--", "ip", "route").out
     assert "default via 10.0.10.1 dev eth1" in routes
     assert "192.0.2.0/24 via 10.0.10.3 dev eth1" in routes
