@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.topology.graph.picture import Box, Picture
 from testbed.topology.kinds import KINDS
-from testbed.topology.plan import Bond, Interface, Node, Svi
+from testbed.topology.plan import Interface, Node
 
 FONT, SMALL = 12, 10
 CHARACTER = 0.62
@@ -49,28 +49,16 @@ def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     kind = node.profile or node.kind
     lines = [Label(PAD, 0, node.name, node=node.name, style="name")]
     values = [f"{name} {_short(value)}" for name, value in sorted(node.profile_values)]
-    channels = [_channel(bond.name, bond.bond) for bond in node.bonds if bond.bond]
-    quiet = [kind, *_at_most(MAX_VALUES, values, "values"), *_at_most(MAX_VALUES, channels, "port channels")]
-    if node.vtep:
-        quiet.append(f"VTEP {node.vtep}" + (f", L3VNI {node.l3vni}" if node.l3vni else ""))
+    quiet = [kind, *_at_most(MAX_VALUES, values, "values")]
     hosted = {port.vlan for port in node.ports if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
     vlans = [
-        " ".join((f"VLAN {svi.vlan}", *([f"VNI {svi.vni}"] if svi.vni else []), *map(str, svi.addresses), *_vrrp(svi)))
+        " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
         for svi in node.svis
-        if svi.vlan in hosted or svi.vni or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
+        if svi.vlan in hosted or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
     ]
     lines += [Label(PAD, number * LINE, text, SMALL, style="quiet") for number, text in enumerate(quiet, start=1)]
     vlans = _at_most(MAX_VLANS, vlans, "VLANs")
     return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=1 + len(quiet))]
-
-
-def _channel(name: str, bond: Bond) -> str:
-    """Return a port channel, its links, and the number of its Ethernet segment."""
-    return f"{name}: {', '.join(bond.members)}" + (f", ES {bond.es_id}" if bond.es_id else "")
-
-
-def _vrrp(svi: Svi) -> list[str]:
-    return [f"VRRP {svi.vrrp.id}", *map(str, svi.vrrp.addresses)] if svi.vrrp else []
 
 
 def _at_most(number: int, texts: list[str], what: str) -> list[str]:

@@ -208,16 +208,6 @@ def test_hosts_have_the_addresses_of_both_families(hosts: int, said: str) -> Non
     assert six in texts
 
 
-def test_a_switch_shows_its_port_channels_tunnels_and_virtual_routers() -> None:
-    lab = Path(__file__).parents[2] / "lab"
-    picture = svg(Topology.load(lab / "segments.clab.yml").plan())
-    for text in "po1: e1, ES 1", "VTEP 10.255.0.2, L3VNI 4001", "VLAN 10 VNI 10010 10.0.10.1/24":
-        assert f">{text}<" in picture
-    picture = svg(Topology.load(lab / "vrrp.clab.yml").plan())
-    assert "VRRP 5 10.0.10.1<" in picture
-    assert "VTEP" not in picture
-
-
 def test_the_title_counts_bridges_by_themselves() -> None:
     texts = [text.text for text in drawn(Topology.parse(WIRED_ODDLY).plan()).iter(f"{SVG}text")]
     assert "3 switches, 1 bridge, 4 hosts, 7 links" in texts
