@@ -52,7 +52,7 @@ _IFA_F_OPTIMISTIC, _IFA_F_DADFAILED, _IFA_F_TENTATIVE, _IFA_F_NOPREFIXROUTE = 0x
 _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
-_NDA_PROTOCOL, _NDA_NH_ID, _NDA_FLAGS_EXT, _NTF_SELF, _NTF_EXT_LEARNED, _NTF_STICKY = 12, 13, 15, 0x2, 0x10, 0x40
+_NDA_PROTOCOL, _NDA_NH_ID, _NDA_FLAGS_EXT, _NTF_SELF, _NTF_EXT_LEARNED = 12, 13, 15, 0x2, 0x10
 _PEER_SYNC = 0x2  # NTF_E_MH_PEER_SYNC of FRR's include/linux/neighbour.h; the kernel has another flag for it
 _NHA_ID, _NHA_GROUP, _NHA_GATEWAY = 1, 2, 6
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
@@ -99,7 +99,6 @@ class FdbEntry:
     """The far end of the tunnel to it."""
     group: int = 0
     """The number of the next-hop group to it, of several far ends."""
-    sticky: bool = False
 
 
 class Route(NamedTuple):
@@ -324,7 +323,7 @@ def miss(body: bytes) -> tuple[int, IPAddress]:
 
 def fdb_entry(body: bytes) -> FdbEntry | None:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH; None if it is not about a bridge."""
-    family, index, state, flags, _ = _NDMSG.unpack_from(body)
+    family, index, state, _, _ = _NDMSG.unpack_from(body)
     if family != socket.AF_BRIDGE:
         return None
     values = netlink.attributes(body, _NDMSG.size)
@@ -340,7 +339,6 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
         idle,
         behind=ip_address(values[_NDA_DST]) if _NDA_DST in values else None,
         group=netlink.number(values.get(_NDA_NH_ID, b"")),
-        sticky=bool(flags & _NTF_STICKY),
     )
 
 

@@ -281,7 +281,8 @@ class DataPlane:
 
     def losses(self) -> Iterator[Lost]:
         """Yield the number of packets dropped since the last call: their profile may have admitted them."""
-        for what, packets in ("ARP packets", self._arp), ("ND packets", self._nd):
+        sources = ("ARP packets", self._arp), ("ND packets", self._nd), ("requests of zebra to the kernel", self._zebra)
+        for what, packets in sources:
             if packets and (lost := packets.lost()):
                 yield Lost(what, lost)
 
