@@ -22,8 +22,9 @@ from testbed.kernel import ipv6, nftables, sysctl
 from testbed.kernel.bfd.offload import Offload
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import ecmp, vxlan
-from testbed.switch.dataplane import SOLICIT, DataPlane
+from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
+from testbed.switch.svi_interfaces import SOLICIT
 from testbed.topology.plan import Node, Svi
 
 BRIDGE = "br0"

@@ -5,20 +5,16 @@ The kernel forwards. It does no ARP and, on an SVI with an IPv6 address, no neig
 neighbour entry it sends RTM_GETNEIGH once and queues the packet until the control plane decides. `build` sets this up.
 """
 
-import contextlib
 import socket
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv6Address, ip_network
+from ipaddress import ip_network
 
 from testbed.kernel import ipv6, links
-from testbed.kernel import packet_socket as ps
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.bfd.offload import Offload
-from testbed.kernel.links import USER_HZ, LinkState, link_state
-from testbed.kernel.netlink_monitor import NetlinkMonitor
+from testbed.kernel.links import USER_HZ, link_state
 from testbed.kernel.packet_socket import PacketSocket
-from testbed.kernel.rtnetlink import FdbEntry, Neighbour, Rtnetlink
-from testbed.switch import frames, nd
+from testbed.kernel.rtnetlink import FdbEntry, Rtnetlink
 from testbed.switch.changes import (
     CarrierLost,
     Change,
@@ -33,41 +29,23 @@ from testbed.switch.changes import (
     SegmentsChange,
     SviChange,
 )
-from testbed.switch.frr import HOST_ROUTES_TABLE
-from testbed.switch.packets import Packet, pack
+from testbed.switch.cpu_port import CpuPort
+from testbed.switch.kernel_neighbours import KernelNeighbours
+from testbed.switch.multihoming import Multihoming
 from testbed.switch.profile import Profile
+from testbed.switch.svi_interfaces import SviInterfaces
 from testbed.switch.tunnels import Tunnels
 from testbed.switch.virtual_routers import VirtualRouters
-from testbed.topology.addressing import link_local
 from testbed.topology.plan import Interface, IPAddress, IPInterface, IPNetwork, Node, Svi
 
-DAY_MS = 86_400_000
-SOLICIT = {"mcast_solicit": 0, "app_solicit": 1, "retrans_time_ms": DAY_MS}
-"""Values of an SVI's neighbour table, by which the kernel leaves all to the control plane (`build`)."""
 ALWAYS_UP = "dummy"
 """A port in no VLAN that keeps the bridge up (`Profile.autostate`), as on SONiC (sonic-swss, cfgmgr/vlanmgr.cpp)."""
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
-_FORWARDING = (
-    links.RTM_NEWLINK,
-    links.RTM_DELLINK,
-    rt.RTM_NEWROUTE,
-    rt.RTM_DELROUTE,
-    rt.RTM_NEWNEXTHOP,
-    rt.RTM_DELNEXTHOP,
-)
+_NEXT_HOPS = rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP
+_FORWARDING = (links.RTM_NEWLINK, links.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, *_NEXT_HOPS)
 """Changes of forwarding, and the groups that report them beside links."""
 _FORWARDING_GROUPS = (rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
-_DISCOVERY = [
-    (ps.LOAD_BYTE, 0, 0, nd.NEXT_HEADER_AT),
-    (ps.JUMP_IF_EQUAL, 0, 4, nd.ICMPV6),
-    (ps.LOAD_BYTE, 0, 0, nd.TYPE_AT),
-    (ps.JUMP_IF_EQUAL, 1, 0, nd.SOLICITATION),
-    (ps.JUMP_IF_EQUAL, 0, 1, nd.ADVERTISEMENT),
-    (ps.RETURN, 0, 0, 0xFFFF),
-    (ps.RETURN, 0, 0, 0),
-]
-"""Filter for the IPv6 packets that the control plane handles: all forwarded packets pass here."""
 _BUFFER = 32 << 20
 """Bytes for packets and messages that wait for the agent: storms of some 40 000."""
 
@@ -87,40 +65,21 @@ class DataPlane:
         self._routed: dict[int, str] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
         """BGP's routes, as the kernel has them."""
-        self._svis: dict[int, int] = {}
-        """VLANs by SVI index."""
-        self._addresses: dict[int, list[IPInterface]] = {}
-        """Addresses by SVI index."""
-        self._carriers: set[int] = set()
-        """VLANs whose SVI has a carrier."""
-        self._vlans = {svi.name: svi.vlan for svi in node.svis}
-        self._macs = {svi.vlan: (svi.name, svi.mac) for svi in node.svis}
-        self._set: dict[tuple[int, IPAddress], str] = {}
-        """MACs that the control plane has set, by VLAN and address."""
-        self.by_hand: dict[tuple[int, IPAddress], str] = {}
-        """MACs of static entries that a command has made."""
         self._tunnels = Tunnels()
-        self._fabric: set[tuple[int, IPAddress]] = set()
-        """VLAN and address of EVPN's entries."""
         self._static: set[tuple[int, str]] = set()
-        """VLAN and MAC of an administrator's static FDB entries."""
+        """VLAN and MAC of static FDB entries."""
         self._mac_age = 0.0
         self._autostate = ""
         self._netlink = Rtnetlink()
         self._monitor = Rtnetlink()
         groups = (rt.LINK, rt.NEIGH, rt.IPV4_IFADDR, rt.IPV6_IFADDR, *(_FORWARDING_GROUPS if node.bgp else ()))
         self._monitor.listen(groups, buffer=_BUFFER)
-        self._zebra = NetlinkMonitor(self._netlink, _BUFFER) if node.multihoming else None
-        """What zebra asks of the kernel, which refuses some of it."""
-        self._synced: set[tuple[int, IPAddress]] = set()
-        """Index and address of the entries that were made in its place."""
-        self._segments = {bond.name for bond in node.bonds if bond.bond and bond.bond.es_id}
-        self._groups = {svi.vlan: _groups(svi) for svi in node.svis if svi.address6 is not None}
-        """Destinations of IPv6 packets that an SVI accepts, by VLAN."""
+        self._svis = SviInterfaces(node.svis, self._netlink, bridge)
         self._virtual = VirtualRouters(self._netlink, bridge)
-        self._listening = {svi.vlan for svi in node.svis if svi.proxy_arp or svi.vni}
-        self._arp = PacketSocket(frames.ETH_P_ARP, _BUFFER)
-        self._nd = PacketSocket(nd.ETH_P_IPV6, _BUFFER, _DISCOVERY) if self._groups else None
+        self.cpu_port = CpuPort(node, self._svis, self._virtual, _BUFFER)
+        self.neighbours = KernelNeighbours(node, self._svis, self._netlink)
+        several = (node, self._netlink, self._svis, self.neighbours, _BUFFER)
+        self._multihoming = Multihoming(*several) if node.multihoming else None
 
     def attach(self, port: Interface) -> None:
         """Make an interface of the switch's namespace a port, and set it up."""
@@ -143,7 +102,7 @@ class DataPlane:
         self._ports[index] = self._tunnels.add(index, svi)
 
     def add_svi(self, vlan: int, index: int) -> None:
-        self._svis[index] = vlan
+        self._svis.add(vlan, index)
 
     def close(self) -> None:
         for file in self._files():
@@ -157,148 +116,88 @@ class DataPlane:
         return [file.fileno() for file in self._files()]
 
     def _files(self) -> list[Rtnetlink | PacketSocket]:
-        return [self._monitor, self._arp, *(file for file in (self._nd, self._zebra) if file)]
+        return [self._monitor, *self.cpu_port.files(), *([self._multihoming.requests] if self._multihoming else [])]
 
     # Inputs from the switch
 
     def changes(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
         """Yield changes of the tables. `known` is the port by VLAN and MAC, as far as the caller has followed them: if
         messages about them were dropped, differences are read from the tables."""
-        self._complete()
+        several = self._multihoming
+        if several:
+            several.complete()
         forwarding = segments = hops = False
         for kind, body in self._monitor.news():
             forwarding |= kind in _FORWARDING and self.node.bgp is not None
-            segments |= bool(self._segments) and self._concerns_segments(kind, body)
-            hops |= self._zebra is not None and kind in (rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP)
+            segments |= several is not None and several.concerns_segments(kind, body)
+            hops |= kind in _NEXT_HOPS
             yield from self._change(kind, body)
+        if lost := self._monitor.lost():
+            yield Lost("messages about its tables", lost)
+            yield from self._differences(known)
+            forwarding = self.node.bgp is not None
+            segments = hops = several is not None
         if segments:
             yield SegmentsChange()
         if hops:
             yield from self._tunnels.regrouped(self._netlink)
         yield from self._tunnels.rest()
-        if lost := self._monitor.lost():
-            yield Lost("messages about its tables", lost)
-            yield from self._differences(known)
-            forwarding = self.node.bgp is not None
         if forwarding:
             yield from self._route_changes()
 
-    def _complete(self) -> None:
-        """Do what zebra has asked of the kernel in vain: the entry of a host that another switch of a segment has heard
-        (frr #15253), and that of a MAC behind several switches ("A nexthop fdb cannot be dynamic")."""
-        for kind, body in self._zebra.requests() if self._zebra else ():
-            if kind not in (rt.RTM_NEWNEIGH, rt.RTM_DELNEIGH):
-                continue
-            with contextlib.suppress(OSError):  # the interface is gone, or the group
-                if found := rt.neighbour_of(body):
-                    self._synchronise(kind, found)
-                elif kind == rt.RTM_NEWNEIGH and (entry := rt.fdb_entry(body)) and entry.group:
-                    self._netlink.set_far_ends(entry.index, entry.mac, entry.group)
-
-    def _synchronise(self, kind: int, found: Neighbour) -> None:
-        key = found.index, found.ip
-        if (self._svis.get(found.index), found.ip) in self._set:
-            return  # this switch has heard it, too
-        if kind == rt.RTM_NEWNEIGH and found.sync and found.mac:
-            self._synced.add(key)
-            self._netlink.set_external_neighbour(*key, found.mac)
-        elif key in self._synced:
-            self._synced.discard(key)
-            if kind == rt.RTM_DELNEIGH:
-                self._netlink.delete_neighbour(*key)
-
-    def _concerns_segments(self, kind: int, body: bytes) -> bool:
-        if kind in (rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP):
-            return True
-        found = link_state(body) if kind in (links.RTM_NEWLINK, links.RTM_DELLINK) else None
-        return found is not None and found[1].name in self._segments
+    def losses(self) -> Iterator[Lost]:
+        """Yield the number of packets dropped since the last call."""
+        yield from self.cpu_port.losses()
+        if self._multihoming and (lost := self._multihoming.requests.lost()):
+            yield Lost("requests of zebra to the kernel", lost)
 
     def _differences(self, known: Mapping[tuple[int, str], str]) -> Iterator[Change]:
         yield from self._svi_differences()
         self._static.clear()
         entries = [change for body in self._netlink.fdb() for change in self._change(rt.RTM_NEWNEIGH, body)]
         there = {(entry.vlan, entry.mac): entry for entry in entries if isinstance(entry, FdbChange)}
-        self._tunnels.rest()
+        there |= {(entry.vlan, entry.mac): entry for entry in self._tunnels.rest()}
         for vlan, mac in sorted(known.keys() - there.keys()):
             yield FdbChange(vlan, mac, None)
         yield from there.values()
-        self.by_hand.clear()
+        self.neighbours.by_hand.clear()
         found = set()
         for family in rt.FAMILIES:
             for entry in self._netlink.neighbours(family):
-                if entry.index in self._svis:
-                    svi = self._svis[entry.index]
+                if entry.index in self._svis.vlans:
+                    svi = self._svis.vlans[entry.index]
                     if entry.state == "INCOMPLETE":
                         yield Miss(svi, entry.ip)
-                    if isinstance(change := self._entry(rt.RTM_NEWNEIGH, svi, entry), FabricEntry):
+                    if isinstance(change := self.neighbours.follow(rt.RTM_NEWNEIGH, svi, entry), FabricEntry):
                         yield change
                     found.add((svi, entry.ip))
-        for svi, ip in [key for key in self._set if key not in found]:
-            yield Flushed(svi, ip)
-        for svi, ip in [key for key in self._fabric if key not in found]:
-            self._fabric.remove((svi, ip))
-            yield FabricEntry(svi, ip, None)
+        yield from self.neighbours.forget_all_but(found)
 
     def _svi_differences(self) -> Iterator[Change]:
         there = self._netlink.dump_links()
         for body in there:
             yield from self._link(links.RTM_NEWLINK, body)
         present = links.link_states(there).keys()
-        for index in sorted((self._svis.keys() | self._linked) - present):
+        for index in sorted((self._svis.vlans.keys() | self._linked) - present):
             if index in self._linked:
                 self._linked.discard(index)
                 yield PortDown(self._ports.pop(index))
-            yield from self._svi_gone(index)
+            yield from self._svis.gone(index)
         for index in sorted(self._virtual.indices - present):
             yield from self._virtual.gone(index)
         addresses = list(map(rt.address_of, self._netlink.dump_addresses()))
-        for index in self._svis:
-            for address in [one for one in self._addresses.get(index, ()) if (index, one) not in addresses]:
+        for index, address in self._svis.addresses():
+            if (index, address) not in addresses:
                 yield from self._address(index, address, has=False)
         for index, address in addresses:
             yield from self._address(index, address, has=True)
-
-    def packets(self) -> Iterator[tuple[int, Packet]]:
-        """Yield (VLAN, packet) of ARP and ND packets that reached an SVI, after the FDB change that each makes."""
-        for name, to, frame in self._arp.frames():
-            vlan = self._received_in(name, to, ps.BROADCAST)
-            if vlan is not None and (arp := frames.parse(frame)):
-                yield vlan, arp
-        if self._nd:
-            for name, to, frame in self._nd.frames():
-                vlan = self._received_in(name, to, ps.MULTICAST)
-                if vlan is not None and (found := nd.parse(frame)):
-                    destination, packet = found
-                    if self._accepts(vlan, destination):
-                        yield vlan, packet
-
-    def _received_in(self, name: str, to: int, to_all: int) -> int | None:
-        """Return the VLAN in which a frame reached an SVI, or the MAC of a virtual router; None for another frame. What
-        is sent to all reaches the SVI and each device on it."""
-        if name in self._vlans:
-            return self._vlans[name] if to in (ps.HOST, to_all) else None
-        return self._virtual.vlan_of(name) if to == ps.HOST else None
-
-    def losses(self) -> Iterator[Lost]:
-        """Yield the number of packets dropped since the last call: their profile may have admitted them."""
-        sources = ("ARP packets", self._arp), ("ND packets", self._nd), ("requests of zebra to the kernel", self._zebra)
-        for what, packets in sources:
-            if packets and (lost := packets.lost()):
-                yield Lost(what, lost)
-
-    def _accepts(self, vlan: int, destination: IPv6Address) -> bool:
-        """Return whether an SVI accepts packets to an address. A proxy, and an SVI whose neighbours other switches have
-        to know, is in the groups of all addresses."""
-        asked_for_others = vlan in self._listening and destination in nd.SOLICITED_NODES
-        for_virtual = self._virtual.accepts(vlan, destination)
-        return vlan in self._groups and (asked_for_others or for_virtual or destination in self._groups[vlan])
 
     def _change(self, kind: int, body: bytes) -> Iterator[Change]:
         match kind:
             case rt.RTM_GETNEIGH:
                 index, ip = rt.miss(body)
-                if index in self._svis:
-                    yield Miss(self._svis[index], ip)
+                if index in self._svis.vlans:
+                    yield Miss(self._svis.vlans[index], ip)
             case rt.RTM_NEWADDR | rt.RTM_DELADDR:
                 yield from self._address(*rt.address_of(body), has=kind == rt.RTM_NEWADDR)
             case rt.RTM_NEWNEIGH | rt.RTM_DELNEIGH:
@@ -309,21 +208,12 @@ class DataPlane:
 
     def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange | RouterChange]:
         yield from self._virtual.address(index, address, has=has)
-        if index not in self._svis or (address.version == 6 and address.is_link_local):
-            return
-        known = self._addresses.setdefault(index, [])
-        if has != (address in known):
-            (known.append if has else known.remove)(address)
-            yield self._svi(index)
-
-    def _svi(self, index: int) -> SviChange:
-        vlan = self._svis[index]
-        return SviChange(vlan, self._macs[vlan][1], tuple(self._addresses.get(index, ())))
+        yield from self._svis.address(index, address, has=has)
 
     def _neighbour(self, kind: int, body: bytes) -> FdbChange | FabricEntry | Flushed | None:
         if found := rt.neighbour_of(body):
-            vlan = self._svis.get(found.index)
-            return None if vlan is None else self._entry(kind, vlan, found)
+            vlan = self._svis.vlans.get(found.index)
+            return None if vlan is None else self.neighbours.follow(kind, vlan, found)
         entry = rt.fdb_entry(body)
         return None if entry is None else self._fdb_change(kind, entry)
 
@@ -360,63 +250,11 @@ class DataPlane:
             if index not in self._linked:
                 yield PortDown(link.name)
         if kind == links.RTM_DELLINK:
-            yield from self._svi_gone(index)
+            yield from self._svis.gone(index)
             yield from self._virtual.gone(index)
             return
-        yield from self._virtual.follow(index, link, body, self._svis)
-        if index not in self._svis:  # made by a command, perhaps
-            vlan = links.vlan_on(body, self._bridge)
-            if vlan is None:
-                return
-            self._svis[index] = vlan
-            self._vlans[link.name] = vlan
-            with contextlib.suppress(OSError):  # it is gone already
-                self._netlink.set_solicitations(index, SOLICIT["mcast_solicit"], SOLICIT["app_solicit"], DAY_MS)
-                self._netlink.bind_vlan(index, self._autostate == "vlan")
-        yield from self._svi_link(index, link)
-
-    def _svi_gone(self, index: int) -> Iterator[SviChange]:
-        vlan = self._svis.pop(index, None)
-        self._addresses.pop(index, None)
-        if vlan is not None:
-            yield SviChange(vlan, self._macs[vlan][1], ())
-
-    def _entry(self, kind: int, vlan: int, found: Neighbour) -> FabricEntry | Flushed | None:
-        """Take in a neighbour entry of an SVI."""
-        key = vlan, found.ip
-        if found.protocol == rt.ZEBRA:
-            return self._entry_of_fabric(kind, key, found.mac)
-        self._fabric.discard(key)
-        has = kind == rt.RTM_NEWNEIGH and found.state == "PERMANENT"
-        if has and found.mac and self._set.get(key) != found.mac:
-            self.by_hand[key] = found.mac
-        else:
-            self.by_hand.pop(key, None)
-        flushed = kind == rt.RTM_DELNEIGH and found.state != "FAILED"
-        return Flushed(vlan, found.ip) if flushed else None
-
-    def _entry_of_fabric(self, kind: int, key: tuple[int, IPAddress], mac: str | None) -> FabricEntry | None:
-        if kind == rt.RTM_NEWNEIGH and mac:
-            self._fabric.add(key)
-            self._set.pop(key, None)
-            self.by_hand.pop(key, None)
-            return FabricEntry(*key, mac)
-        if key not in self._fabric:
-            return None
-        self._fabric.discard(key)
-        return FabricEntry(*key, None)
-
-    def _svi_link(self, index: int, link: LinkState) -> Iterator[CarrierLost | SviChange]:
-        vlan = self._svis[index]
-        before = self._macs.get(vlan)
-        self._macs[vlan] = link.name, link.mac
-        if before and before != (link.name, link.mac):
-            self._vlans = {name: of for name, of in self._vlans.items() if of != vlan} | {link.name: vlan}
-            yield self._svi(index)
-        if link.carrier != (vlan in self._carriers):
-            self._carriers ^= {vlan}
-            if not link.carrier:
-                yield CarrierLost(vlan)
+        yield from self._virtual.follow(index, link, body, self._svis.vlans)
+        yield from self._svis.follow(index, link, body)
 
     def _port_name(self, index: int) -> str:
         """Return a port's name; its number if it is gone before its name was known."""
@@ -434,37 +272,18 @@ class DataPlane:
 
     # Actions of the control plane
 
-    def send(self, vlan: int, dst: str, packet: Packet) -> None:
-        name, mac = self._macs[vlan]
-        with contextlib.suppress(OSError):  # it is down, or gone
-            self._arp.send(name, pack(dst, mac, packet))
-
     def address_of(self, index: int, version: int) -> IPAddress | None:
         """Return an address of an interface, its link-local one for IPv6."""
         found = [one.ip for at, one in map(rt.address_of, self._netlink.dump_addresses()) if at == index]
         return next((ip for ip in found if ip.version == version and (version == 4 or ip.is_link_local)), None)
 
-    def set_neighbour(self, vlan: int, ip: IPAddress, mac: str) -> None:
-        if (index := self._index(vlan)) is None:
-            return
-        with contextlib.suppress(OSError):  # it is down, or gone: nothing is sent there
-            self._set[vlan, ip] = mac
-            self._netlink.set_neighbour(index, ip, mac, rt.STATIC if self._tunnels else 0)
-            if self._announced(ip):
-                self._netlink.set_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
-
-    def delete_neighbour(self, vlan: int, ip: IPAddress) -> None:
-        self._set.pop((vlan, ip), None)
-        if (index := self._index(vlan)) is None:
-            return
-        with contextlib.suppress(OSError):  # it has gone with the SVI
-            self._netlink.delete_neighbour(index, ip)
-            if self._announced(ip):
-                self._netlink.delete_route(ip_network(ip), HOST_ROUTES_TABLE, index=index)
-
     def is_static(self, vlan: int, mac: str) -> bool:
         """Return whether the bridge's entry for a MAC is an administrator's."""
-        return (vlan, mac) in self._static
+        return (vlan, mac) in self._static and not self._has_peer(vlan, mac)
+
+    def is_synced(self, vlan: int, mac: str) -> bool:
+        """Return whether another switch of an Ethernet segment has the MAC of a bridge's entry, too."""
+        return (vlan, mac) in self._static and self._has_peer(vlan, mac)
 
     def delete_fdb(self, vlan: int, mac: str, port: str) -> None:
         """Delete the bridge's learned entry for a MAC; a static entry stays."""
@@ -478,14 +297,9 @@ class DataPlane:
             self._netlink.set_link(index, up=up)
 
     def set_backup(self, port: str, group: int) -> None:
-        """Reach the host behind a port channel by the switches of a next-hop group while its own links are down. The
-        kernel can do so for a port with one VXLAN network."""
-        plan = self.node.interface(port)
-        tunnels = self._tunnels.of_vlans({vlan for vlan in (plan.vlan, *plan.trunk) if vlan})
-        index = self._port(port)
-        if index is not None and len(tunnels) == 1:
-            with contextlib.suppress(OSError):  # the group is gone already: the next change says so
-                self._netlink.set_backup(index, tunnels[0] if group else 0, group)
+        """Reach the host behind a port channel by a next-hop group of switches while its own links are down."""
+        if self._multihoming and (index := self._port(port)) is not None:
+            self._multihoming.set_backup(index, port, group, self._tunnels)
 
     def block_lossless(self, ip: IPAddress, blocked: bool) -> None:
         """Add or delete the blackhole for packets to `ip` that the DSCP rules send to its table."""
@@ -499,7 +313,7 @@ class DataPlane:
         for index in self._ports:
             self._netlink.set_flooding(index, profile.unknown_unicast == "flood")
         self._set_autostate(profile.autostate)
-        for family in rt.FAMILIES.values() if self._groups else [socket.AF_INET]:
+        for family in rt.FAMILIES.values() if any(svi.address6 for svi in self.node.svis) else [socket.AF_INET]:
             self._netlink.delete_rules(family, LOSSLESS_TABLE)
             if profile.lossless_unknown_unicast == "drop":
                 for dscp in profile.lossless_dscp:
@@ -509,29 +323,16 @@ class DataPlane:
         before, self._autostate = self._autostate, autostate
         if autostate == before:
             return
-        for index in self._svis:
-            with contextlib.suppress(OSError):  # it is gone, and the message is still to come
-                self._netlink.bind_vlan(index, autostate == "vlan")
+        self._svis.bind(autostate == "vlan")
         if autostate == "none":
             dummy = self._netlink.add_dummy(ALWAYS_UP, self._netlink.mac(self._bridge))
             self._netlink.enslave(dummy, self._bridge)
         elif before == "none" and (there := self._port(ALWAYS_UP)) is not None:
             self._netlink.delete_link(there)
 
-    def _announced(self, ip: IPAddress) -> bool:
-        return self.node.host_routes and not ip.is_link_local
-
-    def _index(self, vlan: int) -> int | None:
-        """Return the index of a VLAN's SVI; None if it is gone."""
-        return next((index for index, of in self._svis.items() if of == vlan), None)
+    def _has_peer(self, vlan: int, mac: str) -> bool:
+        return self._multihoming is not None and self._multihoming.has_peer((vlan, mac))
 
     def _port(self, name: str) -> int | None:
         """Return the index of a port; None if it is none any more."""
         return next((index for index, port in self._ports.items() if port == name), None)
-
-
-def _groups(svi: Svi) -> frozenset[IPv6Address]:
-    """Return the SVI's IPv6 addresses and a router's multicast groups for them (RFC 4291 section 2.8)."""
-    assert svi.address6 is not None
-    own = svi.address6.ip, link_local(svi.mac)
-    return frozenset((*own, *map(nd.solicited_node, own), nd.ALL_NODES, nd.ALL_ROUTERS))

@@ -168,7 +168,7 @@ class _Switch:
     def catch_up(self) -> None:
         """Handle all input up to now: table changes, packets, deadlines."""
         self._take_changes()
-        for vlan, packet in self.data.packets():
+        for vlan, packet in self.data.cpu_port.packets():
             self._take_changes()  # the bridge learned the sender before it passed the packet up
             if self._delay:
                 self._loop.call_later(self._delay, self._handle, vlan, packet)
@@ -245,7 +245,7 @@ class _Switch:
         of a row is such a MAC, if the control plane has another one or none; addresses that it does not know at all
         have a row of their own, with the state static."""
         ports = self._control.fdb.ports
-        made = {key: mac for key, mac in self.data.by_hand.items() if key[1].version == family}
+        made = {key: mac for key, mac in self.data.neighbours.by_hand.items() if key[1].version == family}
         rows = []
         for row in self._control.neighbours(now, family):
             mac = made.pop((row["vlan"], ip_address(row["ip"])), None)
@@ -258,6 +258,8 @@ class _Switch:
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         if self.data.is_static(row["vlan"], row["mac"]):
             return {"state": "static"}
+        if self.data.is_synced(row["vlan"], row["mac"]):
+            return {"state": "synced"}
         return {"state": "remote"} if "vteps" in row else {}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
@@ -350,11 +352,11 @@ class _Switch:
         for effect in effects:
             match effect:
                 case Send(vlan, dst, packet):
-                    self.data.send(vlan, dst, packet)
+                    self.data.cpu_port.send(vlan, dst, packet)
                 case SetNeighbour(vlan, ip, mac):
-                    self.data.set_neighbour(vlan, ip, mac)
+                    self.data.neighbours.set(vlan, ip, mac)
                 case DeleteNeighbour(vlan, ip):
-                    self.data.delete_neighbour(vlan, ip)
+                    self.data.neighbours.delete(vlan, ip)
                 case BlockLossless(_, ip, blocked):
                     self.data.block_lossless(ip, blocked)
                 case SetPort(port, up):

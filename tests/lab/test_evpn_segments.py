@@ -46,6 +46,9 @@ def test_one_leaf_has_heard_it_the_other_is_told_and_the_third_sends_to_both(lab
     assert sorted([found["leaf1"], found["leaf2"]]) == ["resolved", "synced"]
     for leaf in VTEPS:
         assert row(lab, leaf, "arp", str(both.address().ip))["port"] == "po1"
+        entry = row(lab, leaf, "fdb", both.mac)
+        assert entry["port"] == "po1"
+        assert found[leaf] == "resolved" or entry["state"] == "synced"
     assert row(lab, "leaf3", "fdb", both.mac)["vteps"] == list(VTEPS.values())
 
 

@@ -33,6 +33,7 @@ class Pipes:
     def __init__(self, name: str, did: Path) -> None:
         self.node = Node(name, "switch", (), svis=(SVI,))
         self.closed = False
+        self.cpu_port = self.neighbours = self
         self._did = did
         self._news, self.kernel = os.pipe2(os.O_NONBLOCK)
         self._idle, self._keep = os.pipe2(os.O_NONBLOCK)
@@ -63,6 +64,8 @@ class Pipes:
     def is_static(self, vlan: int, mac: str) -> bool:
         return False
 
+    is_synced = is_static
+
     def losses(self) -> Iterator[Lost]:
         if self._lines and "lose" in self._lines[0]:
             yield Lost(self._lines.pop(0)["lose"], 3)
@@ -83,10 +86,10 @@ class Pipes:
     def send(self, vlan: int, dst: str, arp: Arp) -> None:
         self._do(f"send {arp.target_ip} to {dst}")
 
-    def set_neighbour(self, vlan: int, ip: IPv4Address, mac: str) -> None:
+    def set(self, vlan: int, ip: IPv4Address, mac: str) -> None:
         self._do(f"set {ip} {mac}")
 
-    def delete_neighbour(self, vlan: int, ip: IPv4Address) -> None:
+    def delete(self, vlan: int, ip: IPv4Address) -> None:
         self._do(f"delete {ip}")
 
     def configure(self, profile: Profile) -> None:
