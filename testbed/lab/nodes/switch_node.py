@@ -165,7 +165,8 @@ class Switch(Node[Interface]):
         """Delete learned MACs: all, or those of a VLAN, of a port, one MAC. Static entries stay. InputError for a port
         that the bridge does not have."""
         mac = mac_of(mac) if mac is not None else None
-        bridged = {link.name for link in self.now().links.values() if link.master}
+        bridge = self.kernel.index(BRIDGE)
+        bridged = {link.name for link in self.now().links.values() if link.master == bridge}
         if port is not None and port not in bridged:
             raise InputError(f"{self} has no port {port!r}", hint=f"It has: {', '.join(sorted(bridged))}.")
         self._ask("clear_fdb", vlan=vlan, mac=mac, port=port)
