@@ -57,11 +57,12 @@ def change(lab: Lab, plan: Plan, changes: Changes) -> None:
         pod.delete()
     for node in gone:  # programs first: they hold devices of links
         node.release()
-    for link in changes.links_gone:
-        _disconnect(lab, link)
     for node in gone:
         if isinstance(node, Switch):
             lab.control_planes.forget(node)
+    lab.control_planes.release(changes.links_gone)
+    for link in changes.links_gone:
+        _disconnect(lab, link)
     take_down(gone)
     for node in gone:
         del lab.nodes[node.name]

@@ -17,6 +17,7 @@ from testbed.switch import frr
 from testbed.switch.agent import Agent
 from testbed.switch.build import build
 from testbed.topology import Plan
+from testbed.topology.changes import Link
 
 
 class ControlPlanes:
@@ -76,6 +77,11 @@ class ControlPlanes:
         self._agents[reports].remove(switch)
         if not self._agents[reports]:
             self._stop(reports)
+
+    def release(self, links: Iterable[Link]) -> None:
+        """Prepare for the end of links."""
+        if self._routing:
+            self._routing.release(links)
 
     def change(self, plan: Plan) -> None:
         """Run FRR as another plan has it; the links of nodes that have come carry frames."""

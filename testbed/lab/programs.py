@@ -55,7 +55,8 @@ class Programs:
             return
         for handle, _ in self._ends.poll(0):
             program, emit = self._running.pop(handle)
-            os.close(handle)  # epoll forgets it
+            self._ends.unregister(handle)  # a process that was forked meanwhile has it open, too
+            os.close(handle)
             if emit and not program.stopped:
                 self._ended.append(program)
                 command = shlex.join(program.command)

@@ -6,7 +6,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
@@ -23,6 +23,7 @@ from testbed.protocol import events
 from testbed.switch import frr, vrrp, vty
 from testbed.switch.profile import Profile
 from testbed.topology import IPNetwork, Plan, Svi
+from testbed.topology.changes import Link
 
 PROGRAMS = Path("/usr/lib/frr")
 RUN = Path("/run/frr")
@@ -48,6 +49,8 @@ class Routing:
         self._processes: dict[tuple[str, str], Process] = {}
         self._routes: dict[str, frr.Routes] = {switch.name: {} for switch in self._switches}
         self._changed_ns = 0
+        self._released: set[tuple[str, str]] = set()
+        """Ports whose links `change` makes anew or not at all."""
         self._ends = select.epoll()
         self._handles: dict[tuple[str, str], int] = {}
         self._duplicates: evpn.Duplicates | None = None
@@ -77,6 +80,28 @@ class Routing:
         self._remove(switch)
         del self._routes[switch.name]
 
+    def release(self, links: Iterable[Link]) -> None:
+        """Take links that go out of BGP, and return when their ends advertise no router: zebra is ended by signal 11 if
+        an interface goes that does (process_rtadv of FRR 10.3)."""
+        for switch in self._switches:
+            routed = {port.name for port in switch.planned.routed_ports}
+            ports = [end.name for link in links for end in link if end.node == switch.name and end.name in routed]
+            if ports and (bgp := switch.planned.bgp):
+                self._released |= {(switch.name, port) for port in ports}
+                lines = [f"no neighbor {port} interface peer-group fabric" for port in ports]
+                self._configure(switch, f"router bgp {bgp.asn}", *lines)
+        if not self._context.scheduler.wait_quietly(lambda: not self._advertises(), START_S, pause=START_PAUSE_S):
+            raise DeadlineError(f"FRR's zebra goes on to advertise a router at {self._advertises()} for {START_S:g} s")
+
+    def _advertises(self) -> str:
+        """Return the first released end that advertises a router."""
+        for switch in self._switches:
+            ports = [port for name, port in self._released if name == switch.name]
+            shown = self.ask(switch, "zebra", "show ipv6 nd ra-interfaces").split() if ports else []
+            if found := next((port for port in ports if port in shown), None):
+                return f"{switch}:{found}"
+        return ""
+
     def change(self, plan: Plan) -> None:
         """Run the daemons as another plan has it: start those that do not run, tell the others what is new to them."""
         before, self._plan = self._plan, plan
@@ -88,10 +113,12 @@ class Routing:
         self._start_on(come)
         for switch in stay:
             had, has = ([port.name for port in one.nodes[switch.name].routed_ports] for one in (before, plan))
+            had = [port for port in had if (switch.name, port) not in self._released]
             lines = [f"no neighbor {port} interface peer-group fabric" for port in had if port not in has]
             lines += [f"neighbor {port} interface peer-group fabric" for port in has if port not in had]
             if lines and (bgp := plan.nodes[switch.name].bgp):
                 self._configure(switch, f"router bgp {bgp.asn}", *lines)
+        self._released.clear()
         self._change_virtual_routers(before, routers)
         if come or before.links != plan.links:
             self.settle()

@@ -300,6 +300,63 @@ def test_virtual_routers_come_change_and_go_in_a_lab_that_had_no_frr(tmp_path: P
         run("down", "--all")
 
 
+STRETCHED = """\
+name: stretched
+topology:
+  routing: evpn
+  nodes:
+    spine: {kind: switch}
+    leaf1: {kind: switch, vlans: {10: 10.0.10.1/24}, vnis: {10: 10010}, svi_mac: 02:00:00:00:00:fe}
+    leaf2: {kind: switch, vlans: {10: 10.0.10.1/24}, vnis: {10: 10010}, svi_mac: 02:00:00:00:00:fe}
+    h1: {kind: host}
+    h2: {kind: host}
+  links:
+    - {endpoints: ["leaf1:e1", "spine:e1"]}
+    - {endpoints: ["leaf2:e1", "spine:e2"]}
+    - {endpoints: ["leaf1:e3", "h1:eth1"], vlan: 10}
+    - {endpoints: ["leaf2:e3", "h2:eth1"], vlan: 10}
+"""
+
+
+@pytest.mark.slow
+def test_vlans_leaves_and_ethernet_segments_come_to_an_evpn_fabric_and_go(tmp_path: Path) -> None:
+    def run(*arguments: str) -> Done:
+        return run_in(tmp_path, *arguments)
+
+    def applied(text: str) -> None:
+        (tmp_path / "stretched.clab.yml").write_text(text)
+        done = run("apply", "stretched.clab.yml")
+        assert done.status == 0, done.err
+
+    (tmp_path / "stretched.clab.yml").write_text(STRETCHED)
+    two_vlans = STRETCHED.replace("{10: 10.0.10.1/24}", "{10: 10.0.10.1/24, 20: 10.0.20.1/24}")
+    two_vlans = two_vlans.replace("{10: 10010}", "{10: 10010, 20: 10020}, l3vni: 4001")
+    two_vlans = two_vlans.replace("    h2: {", "    h3: {kind: host}\n    h2: {")
+    two_vlans += '    - {endpoints: ["leaf2:e4", "h3:eth1"], vlan: 20}\n'
+    bond = ', bonds: {po1: {members: [e3], system: "44:38:39:be:ef:aa", es_id: 1}}'
+    segment = re.sub(r"(leaf[12]: .*)}", rf"\1{bond}}}", STRETCHED)
+    segment = segment.replace("h1: {kind: host", "h1: {kind: host, bonds: {bond0: {members: [eth1, eth2]}}")
+    segment = segment.replace("leaf2:e3", "leaf2:e4")
+    segment += '    - {endpoints: ["leaf2:e3", "h1:eth2"], vlan: 10}\n'
+    third = STRETCHED.replace("    h1: {", "    leaf3: {kind: switch, vlans: {10: null}, vnis: {10: 10010}}\n    h1: {")
+    third = third.replace("    h2: {", "    h3: {kind: host}\n    h2: {")
+    third += '    - {endpoints: ["leaf3:e1", "spine:e3"]}\n    - {endpoints: ["leaf3:e3", "h3:eth1"], vlan: 10}\n'
+    try:
+        assert run("up", "stretched.clab.yml", "--clock", "virtual").status == 0
+        applied(two_vlans)
+        assert writes(run, ("h1", "h2"), ("h1", "h3")) == [0, 0]
+        applied(segment)
+        assert writes(run, ("h1", "h2"), ("h2", "h1")) == [0, 0]
+        assert run("exec", "leaf2", "--", "ip", "-br", "link", "show", "po1").status == 0
+        applied(third)
+        assert writes(run, ("h1", "h3"), ("h3", "h2")) == [0, 0]
+        applied(STRETCHED)
+        assert writes(run, ("h1", "h2")) == [0]
+        assert "10.255.0.4" not in run("exec", "leaf1", "--", "bridge", "fdb").out
+    finally:
+        run("down", "--all")
+
+
 MANIFEST = """\
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition

@@ -16,6 +16,7 @@ from testbed.machine import qemu, watch
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 HOURS = "aging-4h"
+FABRICS = [("evpn-duplicate-freeze", "moves"), ("anycast-mac-mismatch", "equal"), ("bfd-one-way", "bfd")]
 
 
 def trace(done) -> str:
@@ -78,6 +79,15 @@ def test_hours_of_two_machines_beside_each_other_are_the_same(testbed):
     idle = ("run", "ip-reuse", "--variant", HOURS, "--json")
     with ThreadPoolExecutor() as both:
         traces = {trace(done) for _ in range(2) for done in both.map(lambda _: testbed(*idle), range(2))}
+    assert len(traces) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "variant"), FABRICS)
+def test_a_fabric_with_many_daemons_is_the_same_three_times(testbed, scenario, variant):
+    run = ("run", scenario, "--variant", variant, "--json")
+    with ThreadPoolExecutor() as three:
+        traces = {trace(done) for done in three.map(lambda _: testbed(*run), range(3))}
     assert len(traces) == 1
 
 
