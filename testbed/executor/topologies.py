@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,7 @@ from testbed.executor import Context
 from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
 from testbed.scenario.rows import plan_rows
 from testbed.switch.profile import QUALITY, load_profiles, value_problems, values_schema
-from testbed.topology import Bond, Interface, Node, Plan, Svi, Topology
+from testbed.topology import Bond, Interface, Node, Plan, Svi, Topology, VirtualRouter
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
@@ -88,7 +88,7 @@ def _plan_of(rows: PlanRows) -> Plan:
     nodes: dict[str, Node] = {}
     for row in rows["interfaces"]:
         name = row["node"]
-        node = nodes.setdefault(name, Node(name, row["kind"], (), **_profile(rows, row)))
+        node = nodes.setdefault(name, Node(name, row["kind"], (), **_switch(rows, row)))
         given: dict[str, Any] = {
             "mac": row["mac"],
             "address": IPv4Interface(row["address"]) if row["address"] else None,
@@ -106,7 +106,7 @@ def _plan_of(rows: PlanRows) -> Plan:
                 trunk=tuple(row["trunk"]),
                 routed=row["routed"],
                 master=row.get("master", ""),
-                bond=Bond(row.get("mode", "802.3ad"), tuple(row["members"])) if "members" in row else None,
+                bond=_bond(row),
                 **given,
             )
             if port.bond:
@@ -114,7 +114,7 @@ def _plan_of(rows: PlanRows) -> Plan:
             else:
                 nodes[name] = replace(node, interfaces=(*node.interfaces, port))
         else:
-            svi = Svi(row["vlan"] or 0, row["interface"], **given)
+            svi = Svi(row["vlan"] or 0, row["interface"], vni=row.get("vni", 0), vrrp=_virtual_router(row), **given)
             nodes[name] = replace(node, svis=(*node.svis, svi))
     ends = {(port.node, port.name): port for node in nodes.values() for port in node.interfaces}
     for port in ends.values():
@@ -125,13 +125,29 @@ def _plan_of(rows: PlanRows) -> Plan:
     return Plan(rows["name"], nodes, links)
 
 
-def _profile(rows: PlanRows, row: InterfaceRow) -> dict[str, Any]:
-    """Return the profile of a row's node, and the values that were set."""
+def _bond(row: InterfaceRow) -> Bond | None:
+    if "members" not in row:
+        return None
+    mode, members = row.get("mode", "802.3ad"), tuple(row["members"])
+    return Bond(mode, members, system=row.get("system", ""), es_id=row.get("es_id", 0))
+
+
+def _virtual_router(row: InterfaceRow) -> VirtualRouter | None:
+    if (found := row.get("vrrp")) is None:
+        return None
+    four, six = found["address"], found["address6"]
+    return VirtualRouter(found["id"], IPv4Address(four) if four else None, IPv6Address(six) if six else None)
+
+
+def _switch(rows: PlanRows, row: InterfaceRow) -> dict[str, Any]:
+    """Return the profile of a row's node, the values that were set, and what it is in EVPN."""
     switch = rows.get("switches", {}).get(row["node"])
     if not switch:
         return {"profile": row.get("profile", "")}
     values = {name: one["value"] for name, one in switch["values"].items() if one["quality"] == QUALITY["U"]}
-    return {"profile": switch["profile"], "profile_values": tuple(values.items())}
+    vtep = IPv4Address(switch["vtep"]) if "vtep" in switch else None
+    tunnels = {"vtep": vtep, "l3vni": switch.get("l3vni", 0)}
+    return {"profile": switch["profile"], "profile_values": tuple(values.items()), **tunnels}
 
 
 def notes_of(topology: Topology) -> list[Note]:

@@ -222,6 +222,14 @@ class Note(TypedDict):
     lines: list[int]
 
 
+class VrrpRow(TypedDict):
+    """A virtual router. Missing addresses are empty."""
+
+    id: int
+    address: str
+    address6: str
+
+
 class InterfaceRow(TypedDict):
     """An interface of a planned node, or an SVI, which has no peer. Missing texts are empty."""
 
@@ -246,6 +254,14 @@ class InterfaceRow(TypedDict):
     """The mode of a bond."""
     members: NotRequired[list[str]]
     """The members of a bond."""
+    system: NotRequired[str]
+    """The MAC that a bond has in LACPDUs, where it is not its own."""
+    es_id: NotRequired[int]
+    """The number of a port channel's Ethernet segment."""
+    vni: NotRequired[int]
+    """The VXLAN network of an SVI's VLAN."""
+    vrrp: NotRequired[VrrpRow]
+    """The virtual router in an SVI's VLAN."""
 
 
 class SwitchValue(TypedDict):
@@ -261,6 +277,10 @@ class SwitchRow(TypedDict):
 
     profile: str
     values: dict[str, SwitchValue]
+    vtep: NotRequired[str]
+    """The address of its end of VXLAN tunnels."""
+    l3vni: NotRequired[int]
+    """The VXLAN network between the VRFs of VTEPs."""
 
 
 class PlanRows(TypedDict):

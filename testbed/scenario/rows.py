@@ -5,17 +5,17 @@ from typing import Literal
 
 from testbed.lab import Lab
 from testbed.lab.namespace import Namespace
-from testbed.protocol import InterfaceRow, PlanRows, SwitchRow
+from testbed.protocol import InterfaceRow, PlanRows, SwitchRow, VrrpRow
 from testbed.switch.profile import Profile, configured
-from testbed.topology import Family, Interface, Node, Plan, Svi
+from testbed.topology import Family, Interface, Node, Plan, Svi, VirtualRouter
 from testbed.topology.kinds import KINDS
 
 ADDRESSES: tuple[Literal["address", "address6"], ...] = "address", "address6"
 
 
 def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
-    """Return a plan as JSON: interfaces, and SVIs with an address, without which a switch only bridges there.
-    `profiles` replaces the profiles of switches, as for `Lab`."""
+    """Return a plan as JSON: interfaces, and SVIs with an address or a VNI, without which a switch only bridges
+    there. `profiles` replaces the profiles of switches, as for `Lab`."""
     rows = []
     found = {
         node.name: profiles.get(node.name) or configured(node.profile, node.profile_values)
@@ -25,13 +25,19 @@ def plan_rows(plan: Plan, profiles: Mapping[str, Profile]) -> PlanRows:
     for node in plan.nodes.values():
         name = found[node.name].name if node.name in found else ""
         rows += [interface_row(node, end, name) for end in (*node.interfaces, *node.bonds)]
-        rows += [interface_row(node, svi, name) for svi in node.svis if svi.addresses]
+        rows += [interface_row(node, svi, name) for svi in node.svis if svi.addresses or svi.vni]
     lossless = plan.lossless is not None
-    switches: dict[str, SwitchRow] = {
-        name: {"profile": profile.name, "values": profile.settings(lossless=lossless)}
-        for name, profile in found.items()
-    }
+    switches = {name: switch_row(plan.nodes[name], profile, lossless=lossless) for name, profile in found.items()}
     return {"name": plan.name, "interfaces": rows, "switches": switches}
+
+
+def switch_row(node: Node, profile: Profile, *, lossless: bool) -> SwitchRow:
+    row: SwitchRow = {"profile": profile.name, "values": profile.settings(lossless=lossless)}
+    if node.vtep:
+        row["vtep"] = str(node.vtep)
+    if node.l3vni:
+        row["l3vni"] = node.l3vni
+    return row
 
 
 def as_built(rows: PlanRows, lab: Lab) -> PlanRows:
@@ -73,7 +79,16 @@ def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRo
         row["master"] = port.master
     if port and port.bond:
         row |= {"mode": port.bond.mode, "members": list(port.bond.members)}
+        row |= {"system": port.bond.system} if port.bond.system else {}
+        row |= {"es_id": port.bond.es_id} if port.bond.es_id else {}
+    if isinstance(end, Svi):
+        row |= {"vni": end.vni} if end.vni else {}
+        row |= {"vrrp": vrrp_row(end.vrrp)} if end.vrrp else {}
     return row
+
+
+def vrrp_row(router: VirtualRouter) -> VrrpRow:
+    return {"id": router.id, "address": str(router.address or ""), "address6": str(router.address6 or "")}
 
 
 def next_hop(node: Node, end: Interface, family: Family) -> str:

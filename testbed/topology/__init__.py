@@ -36,5 +36,6 @@ from testbed.topology.plan import RdmaMode as RdmaMode
 from testbed.topology.plan import Route as Route
 from testbed.topology.plan import Stage as Stage
 from testbed.topology.plan import Svi as Svi
+from testbed.topology.plan import VirtualRouter as VirtualRouter
 from testbed.topology.topology import Topology as Topology
 from testbed.topology.topology import json_schema as json_schema

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 
 from testbed.topology.graph.box_text import Label
 from testbed.topology.graph.picture import LinkEnds, Picture
-from testbed.topology.graph.picture_layout import ARC, Line, Placed, lay_out
+from testbed.topology.graph.picture_layout import ARC, Bundle, Line, Placed, lay_out
 from testbed.topology.kinds import KINDS
 from testbed.topology.plan import Plan
 
@@ -47,10 +47,12 @@ def dot(plan: Plan) -> str:
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")
 PLAIN = "#64748b"
+GRIP = 6
+"""The height of what holds the members of a bond together, half on its box."""
 STYLE = """\
 text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #0f172a }
 .name { font-weight: 600 } .title { font-weight: 700 } .quiet { fill: #64748b } .port { fill: #475569 }
-path { fill: none; stroke-width: 1.5 } path.many { stroke-width: 4 }
+path { fill: none; stroke-width: 1.5 } path.many { stroke-width: 4 } path.peer { stroke-width: 6 }
 g.link:hover path { stroke-width: 5 }
 """ + "".join(f".{name} {{ {kind.shape.style} }}\n" for name, kind in KINDS.items() if kind.planned_as in ("", name))
 
@@ -65,12 +67,17 @@ def svg(plan: Plan) -> str:
     Xml.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
     for line in layout.lines:
         _cable(root, line)
-    for (x, y), rail, rdma in layout.legend:
-        sample = Xml.SubElement(root, "path", {"d": f"M{x:g} {y:g}h22", "stroke": _colour(rail)})
-        if not rdma:
-            sample.set("stroke-dasharray", "5 4")
+    for sample in layout.legend:
+        x, y = sample.start
+        drawn = Xml.SubElement(root, "path", {"d": f"M{x:g} {y:g}h22", "stroke": _colour(sample.rail)})
+        if sample.peer:
+            drawn.set("class", "peer")
+        if not sample.rdma:
+            drawn.set("stroke-dasharray", "5 4")
     for box in layout.boxes:
         _box(root, box, several_rails=len(layout.picture.rails) > 1)
+    for bundle in layout.bundles:
+        _bundle(root, bundle)
     for label in layout.labels:
         _text(root, label)
     Xml.indent(root)
@@ -79,7 +86,7 @@ def svg(plan: Plan) -> str:
 
 def _cable(root: Xml.Element, line: Line) -> None:
     (x1, y1), (x2, y2) = line.start, line.end
-    if line.cable.level:
+    if line.bent:
         bend = min(y1, y2) - ARC
         path = f"M{x1:.1f} {y1:.1f}C{x1:.1f} {bend:.1f} {x2:.1f} {bend:.1f} {x2:.1f} {y2:.1f}"
     else:
@@ -89,10 +96,19 @@ def _cable(root: Xml.Element, line: Line) -> None:
     group = Xml.SubElement(root, "g", {"class": "link", "data-ends": ends})
     Xml.SubElement(group, "title").text = "\n".join(map(_link, cable.links))
     drawn = Xml.SubElement(group, "path", {"d": path, "stroke": _colour(cable.rail)})
-    if len(cable.links) > 1:
-        drawn.set("class", "many")
+    if cable.peer or len(cable.links) > 1:
+        drawn.set("class", "peer" if cable.peer else "many")
     if cable.to_host and cable.rail is None:
         drawn.set("stroke-dasharray", "5 4")
+
+
+def _bundle(root: Xml.Element, bundle: Bundle) -> None:
+    """Draw the members of a bond as one port."""
+    group = Xml.SubElement(root, "g", {"class": "bond"})
+    Xml.SubElement(group, "title").text = bundle.text
+    size = {"width": f"{bundle.right - bundle.left + 2 * GRIP:.1f}", "height": f"{GRIP}", "rx": f"{GRIP / 2:g}"}
+    place = {"x": f"{bundle.left - GRIP:.1f}", "y": f"{bundle.y - GRIP / 2:.1f}"}
+    Xml.SubElement(group, "rect", {**place, **size, "fill": _colour(bundle.rail)})
 
 
 def _link(ends: LinkEnds) -> str:

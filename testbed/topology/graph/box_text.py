@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from testbed.topology.graph.picture import Box, Picture
 from testbed.topology.kinds import KINDS
-from testbed.topology.plan import Interface, Node
+from testbed.topology.plan import Bond, Node, Svi
 
 FONT, SMALL = 12, 10
 CHARACTER = 0.62
@@ -17,6 +17,7 @@ ROWS = 16
 """The maximum of names in a column of a box with many hosts."""
 MAX_VLANS = 4
 MAX_VALUES = 4
+MAX_CHANNELS = 4
 LONGEST = 20
 """The maximum of characters of a value."""
 
@@ -49,16 +50,36 @@ def _switch_lines(picture: Picture, node: Node) -> list[Label]:
     kind = node.profile or node.kind
     lines = [Label(PAD, 0, node.name, node=node.name, style="name")]
     values = [f"{name} {_short(value)}" for name, value in sorted(node.profile_values)]
-    quiet = [kind, *_at_most(MAX_VALUES, values, "values")]
+    channels = [_channel(bond.name, bond.bond) for bond in node.bonds if bond.bond]
+    quiet = [kind, *_at_most(MAX_VALUES, values, "values"), *_at_most(MAX_CHANNELS, channels, "port channels")]
+    if node.vtep:
+        quiet.append(f"VTEP {node.vtep}" + (f", L3VNI {node.l3vni}" if node.l3vni else ""))
     hosted = {port.vlan for port in node.ports if not KINDS[picture.plan.nodes[port.peer[0]].kind].has_vlans}
     vlans = [
-        " ".join((f"VLAN {svi.vlan}", *map(str, svi.addresses)))
+        _vlan(svi)
         for svi in node.svis
-        if svi.vlan in hosted or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
+        if svi.vlan in hosted or svi.vni or any(ip.network.prefixlen < ip.max_prefixlen - 1 for ip in svi.addresses)
     ]
     lines += [Label(PAD, number * LINE, text, SMALL, style="quiet") for number, text in enumerate(quiet, start=1)]
     vlans = _at_most(MAX_VLANS, vlans, "VLANs")
     return lines + [Label(PAD, number * LINE, text, SMALL) for number, text in enumerate(vlans, start=1 + len(quiet))]
+
+
+def _channel(name: str, bond: Bond) -> str:
+    """Return a port channel, its links, and the number of its Ethernet segment."""
+    return ", ".join((f"{name}: {ports(bond.members)}", *_mode(bond), *([f"ES {bond.es_id}"] if bond.es_id else [])))
+
+
+def _mode(bond: Bond) -> list[str]:
+    return [] if bond.mode == "802.3ad" else [bond.mode]
+
+
+def _vlan(svi: Svi) -> str:
+    """Return `VLAN 10 · VNI 10010 · 10.0.10.2/24 · VRRP 5 10.0.10.1`, as far as it is so."""
+    addresses, router = " ".join(map(str, svi.addresses)), svi.vrrp
+    virtual = " ".join((f"VRRP {router.id}", *map(str, router.addresses))) if router else ""
+    network = f"VNI {svi.vni}" if svi.vni else ""
+    return " · ".join(filter(None, (f"VLAN {svi.vlan}", network, addresses, virtual)))
 
 
 def _at_most(number: int, texts: list[str], what: str) -> list[str]:
@@ -86,8 +107,9 @@ def _host_lines(picture: Picture, box: Box) -> list[Label]:
         rail = rails[end.bond.members[0] if end.bond else end.name]
         style = "" if rail else "quiet"
         addresses = [str(given.network if several else given) for given in end.addresses]
-        lines.append(Label(PAD, len(lines) * LINE, " ".join((end.name, *addresses[:1])), SMALL, style=style, rail=rail))
-        beside = PAD + text_width(f"{end.name} ", SMALL)
+        name = " ".join((end.name, *(_mode(end.bond) if end.bond else [])))
+        lines.append(Label(PAD, len(lines) * LINE, " ".join((name, *addresses[:1])), SMALL, style=style, rail=rail))
+        beside = PAD + text_width(f"{name} ", SMALL)
         for address in addresses[1:]:
             lines.append(Label(beside, len(lines) * LINE, address, SMALL, style=style, rail=rail))
     if several:
@@ -104,9 +126,9 @@ def _names(nodes: Sequence[Node], top: float) -> Iterator[Label]:
         yield Label(PAD + column * across, top + row * 13, node.name, SMALL, node=node.name)
 
 
-def ports(ends: Iterable[Interface]) -> str:
+def ports(given: Iterable[str]) -> str:
     """Return `e1`, `e1–e16`, or `16 ports` if they are not consecutive."""
-    names = list(dict.fromkeys(end.name for end in ends))
+    names = list(dict.fromkeys(given))
     if len(names) == 1:
         return names[0]
     split = [re.fullmatch(r"(.*?)([0-9]+)", name) for name in names]

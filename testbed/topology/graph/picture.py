@@ -39,6 +39,8 @@ class Cable:
     links: tuple[LinkEnds, ...]
     rail: int | None
     """The number of the host's RDMA interface on this link, from 1; None without an RDMA device."""
+    peer: bool = False
+    """True for the peer link of two switches that stand in for each other."""
 
     @property
     def to_host(self) -> bool:
@@ -84,6 +86,10 @@ class Picture:
         """Return the boxes of `others` with cables to a box, each as often as it has cables."""
         return [end for cable in self.cables_of(box) for end in cable.boxes if end is not box and end in others]
 
+    def peers(self, box: Box) -> list[Box]:
+        """Return the boxes at the other ends of a box's peer links."""
+        return [end for cable in self.cables_of(box) if cable.peer for end in cable.boxes if end is not box]
+
     def _boxes(self) -> list[Box]:
         nodes = self.plan.nodes.values()
         hosts = [node for node in nodes if KINDS[node.kind].is_host]
@@ -103,9 +109,13 @@ class Picture:
             boxes = sorted((self._box_of[end.node] for end in ends), key=lambda box: (box.tier, box.number))
             lower, upper = sorted(ends, key=lambda end: boxes.index(self._box_of[end.node]))
             shared = any(len(box.nodes) > 1 for box in boxes)
-            groups.setdefault((*boxes, lower.name) if shared else number, []).append((lower, upper))
+            one: tuple[object, ...] = (lower.name,) if shared else () if _is_peer(self.plan, ends) else (number,)
+            groups.setdefault((*boxes, *one), []).append((lower, upper))
         first = [(links, [self._box_of[end.node] for end in links[0]]) for links in groups.values()]
-        return [Cable((lower, upper), tuple(links), self._rail(links[0])) for links, (lower, upper) in first]
+        return [
+            Cable((lower, upper), tuple(links), self._rail(links[0]), peer=_is_peer(self.plan, links[0]))
+            for links, (lower, upper) in first
+        ]
 
     def _rail(self, ends: LinkEnds) -> int | None:
         for end in ends:
@@ -115,16 +125,31 @@ class Picture:
         return None
 
 
+def _is_peer(plan: Plan, ends: LinkEnds) -> bool:
+    """Return whether a link joins two switches that are one to the hosts: one gateway, or one LACP system."""
+    here, there = (_shared(plan.nodes[end.node]) for end in ends)
+    return not here.isdisjoint(there)
+
+
+def _shared(node: Node) -> set[tuple[object, ...]]:
+    """Return the virtual routers of a switch, and the systems of its port channels."""
+    routers = {(svi.vlan, router.id) for svi, router in node.virtual_routers}
+    return routers | {(bond.bond.system,) for bond in node.bonds if bond.bond and bond.bond.system}
+
+
 def _tiers(plan: Plan) -> dict[str, int]:
-    """Return the distances from the hosts; a node that no host reaches is in tier 1."""
+    """Return the distances from the hosts; a node that no host reaches is in tier 1. Peers are in the same tier."""
     tiers = {node.name: 0 for node in plan.nodes.values() if KINDS[node.kind].is_host}
     neighbours: dict[str, list[str]] = {name: [] for name in plan.nodes}
+    peers: dict[str, list[str]] = {name: [] for name in plan.nodes}
     for a, b in plan.links:
-        neighbours[a.node].append(b.node)
-        neighbours[b.node].append(a.node)
+        joined = peers if _is_peer(plan, (a, b)) else neighbours
+        joined[a.node].append(b.node)
+        joined[b.node].append(a.node)
     edge: Iterable[str] = list(tiers)
     while edge:
-        reached = dict.fromkeys(near for name in edge for near in neighbours[name] if near not in tiers)
+        near = [near for name in edge for near in neighbours[name] if near not in tiers]
+        reached = dict.fromkeys((*near, *(peer for name in near for peer in peers[name] if peer not in tiers)))
         tier = tiers[next(iter(edge))] + 1
         tiers |= dict.fromkeys(reached, tier)
         edge = list(reached)

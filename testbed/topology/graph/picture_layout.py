@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.topology.graph.box_text import FONT, PAD, SMALL, Label, ports, text_width, written
@@ -47,6 +48,9 @@ class Placed:
     y: float = 0
     above: list[_End] = field(default_factory=list)
     below: list[_End] = field(default_factory=list)
+    left: list[_End] = field(default_factory=list)
+    """The end of the peer link to the box on the left, if there is one; `right` is alike."""
+    right: list[_End] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
 
     @property
@@ -56,12 +60,18 @@ class Placed:
 
 @dataclass(slots=True)
 class _End:
-    """The point where a cable meets an edge of a box."""
+    """The point where a cable meets an edge of a box, the upper or the lower one; with peers, its port's label."""
 
     cable: Cable
     side: int
     label: str
     x: float = 0
+
+    @property
+    def bonds(self) -> tuple[str, ...]:
+        """Return the bonds whose members its links are, by link; empty if one of them is no member."""
+        names = tuple(link[self.side].master for link in self.cable.links)
+        return names if all(names) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,29 @@ class Line:
     cable: Cable
     start: Point
     end: Point
+    bent: bool
+    """True for a bend over the boxes of a tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The sample of a line in the legend."""
+
+    start: Point
+    rail: int | None = None
+    rdma: bool = True
+    peer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The members of a bond at an edge of a box: the ends of their cables, from `left` to `right`."""
+
+    left: float
+    right: float
+    y: float
+    rail: int | None
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +111,27 @@ class Layout:
     height: float
     boxes: list[Placed]
     lines: list[Line]
+    bundles: list[Bundle]
     labels: list[Label]
-    legend: list[tuple[Point, int | None, bool]]
-    """The samples of lines: the start of each, its rail, and true for a link with an RDMA device."""
+    legend: list[Sample]
 
 
 def lay_out(picture: Picture) -> Layout:
     placed = {box: Placed(box, picture.rails_of(box), written(picture, box)) for box in picture.boxes}
     ends = {
-        (cable, side): _End(cable, side, ports(link[side] for link in cable.links))
+        (cable, side): _End(cable, side, ports(link[side].name for link in cable.links))
         for cable in picture.cables
         for side in (0, 1)
     }
-    for (cable, side), end in ends.items():
-        box = placed[cable.boxes[side]]
-        (box.above if cable.level or side == 0 else box.below).append(end)
     rows = [[placed[box] for box in picture.tier(tier)] for tier in picture.tiers]
+    _order_rows(picture, rows)
+    beside = {(one.box, other.box) for row in rows for one, other in itertools.pairwise(row)}
+    for (cable, side), end in ends.items():
+        box, pair = placed[cable.boxes[side]], (cable.boxes[side], cable.boxes[1 - side])
+        if cable.peer and (pair in beside or pair[::-1] in beside):
+            (box.right if pair in beside else box.left).append(end)
+        else:
+            (box.above if cable.level or side == 0 else box.below).append(end)
     for row in rows:
         for one in row:
             _size(one)
@@ -109,9 +147,10 @@ def lay_out(picture: Picture) -> Layout:
     for one in placed.values():
         _label(one)
     width = max(width, least, 2 * MARGIN + max(text_width(label.text, label.size) for label in title))
-    lines = [_line(cable, placed, ends[cable, 0].x, ends[cable, 1].x) for cable in picture.cables]
+    lines = [_line(cable, placed, ends[cable, 0], ends[cable, 1]) for cable in picture.cables]
+    bundles = [bundle for one in placed.values() for bundle in _bundles(one)]
     height = bottom + (LEGEND if legend else 0) + MARGIN
-    return Layout(picture, width, height, list(placed.values()), lines, [*title, *labels], legend)
+    return Layout(picture, width, height, list(placed.values()), lines, bundles, [*title, *labels], legend)
 
 
 # Sizes and positions of the boxes
@@ -127,25 +166,34 @@ def _strip(ends: Sequence[_End]) -> float:
     return STRIP if 0 < len(ends) <= MAX_NAMED_PORTS else 0
 
 
+def _top(one: Placed) -> float:
+    return STRIP if one.left or one.right else _strip(one.above)
+
+
+def _sides(one: Placed) -> float:
+    """Return the width of the labels of peer links in a box's upper strip."""
+    return 2 * max(_slot(ends) for ends in (one.left, one.right)) + PAD
+
+
 def _size(one: Placed) -> None:
     texts = max(label.x + text_width(label.text, label.size) for label in one.lines) + PAD
-    edges = max(_slot(ends) * len(ends) for ends in (one.above, one.below)) + PAD
+    edges = max(_slot(one.above) * len(one.above) + _sides(one), _slot(one.below) * len(one.below)) + PAD
     one.width = max(texts, edges)
-    one.height = _strip(one.above) + max(label.y for label in one.lines) + FONT + 1.6 * PAD + _strip(one.below)
+    one.height = _top(one) + max(label.y for label in one.lines) + FONT + 1.6 * PAD + _strip(one.below)
 
 
 def _order_rows(picture: Picture, rows: list[list[Placed]]) -> None:
     """Order boxes by the middle of their neighbours in the adjacent row, else as in the file: the lowest row by the one
-    above it, then each by the one below it."""
+    above it, then each by the one below it. Peers are beside each other."""
     for beside, row in zip([*rows[1:2], *rows], rows, strict=False):
         place = {one.box: index for index, one in enumerate(beside)}
         means = {one.box: _mean([place[box] for box in picture.joined(one.box, place)], 0) for one in row}
-        row.sort(key=lambda one: (means[one.box], one.box.number))
+        first = {one.box: min((one.box, *picture.peers(one.box)), key=lambda box: box.number) for one in row}
+        row.sort(key=lambda one: (means[first[one.box]], first[one.box].number, one.box.number))
 
 
 def _place_across(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Placed]) -> float:
     """Pack the widest row; put the other boxes over or under the middle of their neighbours. Return the width."""
-    _order_rows(picture, rows)
     widths = [sum(one.width for one in row) + GAP * (len(row) - 1) for row in rows]
     base = widths.index(max(widths))
     total = widths[base]
@@ -206,21 +254,34 @@ def _place_down(picture: Picture, rows: list[list[Placed]], placed: dict[Box, Pl
 
 
 def _order_ends(one: Placed, placed: dict[Box, Placed]) -> None:
-    """Order the ends on an edge by their targets, so that few cables cross."""
+    """Order the ends on an edge by their targets, so that few cables cross; the members of a bond beside each other."""
     for ends in one.above, one.below:
-        ends.sort(key=lambda end: placed[end.cable.boxes[1 - end.side]].centre)
-        slot = min(LOOSE * _slot(ends), (one.width - PAD) / max(1, len(ends)))
+        target = {id(end): placed[end.cable.boxes[1 - end.side]].centre for end in ends}
+        bonds: dict[object, list[float]] = {}
+        for end in ends:
+            bonds.setdefault(end.bonds or id(end), []).append(target[id(end)])
+        ends.sort(key=lambda end: (_mean(bonds[end.bonds or id(end)], 0), end.bonds, target[id(end)]))
+        room = one.width - PAD - (_sides(one) if ends is one.above else 0)
+        slot = min(LOOSE * _slot(ends), room / max(1, len(ends)))
         first = one.centre - slot * (len(ends) - 1) / 2
         for number, end in enumerate(ends):
             end.x = first + slot * number
+    for end in one.left:
+        end.x = one.x + (PAD + _slot(one.left)) / 2
+    for end in one.right:
+        end.x = one.x + one.width - (PAD + _slot(one.right)) / 2
 
 
 def _label(one: Placed) -> None:
-    top = one.y + _strip(one.above)
+    top = one.y + _top(one)
     for label in one.lines:
         y = top + PAD * 0.6 + FONT + label.y
         one.labels.append(replace(label, x=one.x + label.x, y=y))
-    for ends, y in ((one.above, one.y + STRIP - 4), (one.below, one.y + one.height - 5)):
+    for ends, y in (
+        (one.above, one.y + STRIP - 4),
+        ([*one.left, *one.right], one.y + STRIP - 4),
+        (one.below, one.y + one.height - 5),
+    ):
         if _strip(ends):
             one.labels += [
                 Label(end.x, y, end.label, SMALL, True, "port", end.cable.rail if end.cable.to_host else None)
@@ -228,9 +289,22 @@ def _label(one: Placed) -> None:
             ]
 
 
-def _line(cable: Cable, placed: dict[Box, Placed], start: float, finish: float) -> Line:
+def _line(cable: Cable, placed: dict[Box, Placed], start: _End, finish: _End) -> Line:
     lower, upper = (placed[box] for box in cable.boxes)
-    return Line(cable, (start, lower.y), (finish, upper.y + (0 if cable.level else upper.height)))
+    if start in (*lower.left, *lower.right):
+        left, right = sorted((lower, upper), key=lambda one: one.x)
+        y = lower.y + STRIP / 2
+        return Line(cable, (left.x + left.width, y), (right.x, y), bent=False)
+    return Line(cable, (start.x, lower.y), (finish.x, upper.y + (0 if cable.level else upper.height)), cable.level)
+
+
+def _bundles(one: Placed) -> Iterator[Bundle]:
+    for ends, y in ((one.above, one.y), (one.below, one.y + one.height)):
+        for bonds, found in itertools.groupby(ends, key=lambda end: end.bonds):
+            members = list(found)
+            if bonds and len(members) > 1:
+                text = f"{bonds[0]}: {', '.join(end.label for end in members)}"
+                yield Bundle(members[0].x, members[-1].x, y, members[0].cable.rail, text)
 
 
 # Around the boxes
@@ -245,15 +319,18 @@ def _summary(picture: Picture) -> str:
     return ", ".join(texts) or "no links"
 
 
-def _legend(picture: Picture, bottom: float) -> tuple[list[tuple[Point, int | None, bool]], list[Label], float]:
-    entries: list[tuple[str, int | None, bool]] = []
+def _legend(picture: Picture, bottom: float) -> tuple[list[Sample], list[Label], float]:
+    x, y = float(MARGIN), bottom + LEGEND
+    entries: list[tuple[str, Sample]] = []
     if len(picture.rails) > 1:
-        entries = [(f"rail {rail}", rail, True) for rail in picture.rails]
+        entries = [(f"rail {rail}", Sample((x, y), rail)) for rail in picture.rails]
     if any(cable.rail is None and cable.to_host for cable in picture.cables):
-        entries.append(("no RDMA device", None, False))
-    samples, labels, x, y = [], [], float(MARGIN), bottom + LEGEND
-    for text, rail, rdma in entries:
-        samples.append(((x, y - 4), rail, rdma))
+        entries.append(("no RDMA device", Sample((x, y), rdma=False)))
+    if any(cable.peer for cable in picture.cables):
+        entries.append(("peer link", Sample((x, y), peer=True)))
+    samples, labels = [], []
+    for text, sample in entries:
+        samples.append(replace(sample, start=(x, y - 4)))
         labels.append(Label(x + 30, y, text, SMALL))
         x += 30 + text_width(text, SMALL) + 24
     return samples, labels, x

@@ -183,18 +183,40 @@ def test_a_drawing_of_the_rows_is_that_of_the_plan() -> None:
     from testbed.topology import Topology
     from testbed.topology.graph import STYLES
 
-    scenarios = Path(__file__).parents[3] / "scenarios"
-    for file in sorted(scenarios.glob("*/*.clab.yml")):
+    root = Path(__file__).parents[3]
+    for file in sorted((*root.glob("scenarios/*/*.clab.yml"), *root.glob("tests/lab/*.clab.yml"))):
         plan = Topology.load(file).plan()
         for node in plan.nodes.values():
             if node.kind == "switch":
                 source = configured(node.profile, node.profile_values).source
                 values = tuple((name, value) for name, value in node.profile_values if source.get(name) == "U")
-                svis = tuple(svi for svi in node.svis if svi.addresses)
+                svis = tuple(svi for svi in node.svis if svi.addresses or svi.vni)
                 profile = node.profile or DEFAULT
                 plan.nodes[node.name] = replace(node, svis=svis, profile=profile, profile_values=values)
         drawn, again = (STYLES["svg"](one).splitlines() for one in (plan, plan_of(plan_rows(plan, {}))))
         assert sorted(again) == sorted(drawn), file
+
+
+def test_rows_of_an_older_testbed_are_drawn_without_what_they_lack() -> None:
+    from testbed.executor.topologies import plan_of
+    from testbed.scenario.rows import plan_rows
+    from testbed.topology import Topology
+    from testbed.topology.graph import svg
+
+    rows = plan_rows(Topology.load(Path(__file__).parents[2] / "lab/segments.clab.yml").plan(), {})
+    new = svg(plan_of(rows))
+    for one in rows["interfaces"]:
+        for key in "vni", "vrrp", "es_id", "system":
+            one.pop(key, None)
+    for switch in rows["switches"].values():
+        switch.pop("vtep", None)
+        switch.pop("l3vni", None)
+    old = svg(plan_of(rows))
+    assert ">VLAN 10 · 10.0.10.1/24<" in old
+    for text in "VNI", "VTEP", "ES 1":
+        assert text in new
+        assert text not in old
+    assert "bond0: eth1, eth2" in old
 
 
 def test_rows_that_lead_nowhere_are_no_plan() -> None:

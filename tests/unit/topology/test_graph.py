@@ -16,6 +16,7 @@ from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, singl
 from testbed.topology.graph import STYLES, dot, mermaid, svg
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
+LABS = Path(__file__).parents[2] / "lab"
 DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -51,7 +52,36 @@ FABRICS = [
     rail_optimized(1, 8, 9, "8:1"),
     fat_tree(4),
     leaf_spine(2, 2, 3, 2, family="dual"),
+    leaf_spine(4, 2, 4, routing="evpn"),
 ]
+PAIRS = """\
+name: pairs
+topology:
+  groups:
+    leaf:
+      kind: switch
+      vlans: {10: null, 30: null, 40: null, 50: null}
+      bonds: {po1: {members: [e1, e2], system: "44:38:39:be:ef:aa"}}
+  nodes:
+    z1: {group: leaf}
+    b: {kind: switch, vlans: {10: 10.0.10.2/24, 60: null}, vrrp: {10: {id: 7, address: 10.0.10.1, priority: 200}}}
+    z2: {group: leaf}
+    c: {kind: switch, vlans: {10: 10.0.10.3/24, 60: null}, vrrp: {10: {id: 7, address: 10.0.10.1}}}
+    a: {kind: host, bonds: {bond0: {members: [eth1, eth2, eth4, eth5]}}}
+    d: {kind: host, bonds: {bond0: {members: [eth1, eth2], mode: active-backup}}}
+  links:
+    - {endpoints: ["z1:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["z1:e2", "a:eth2"], vlan: 10}
+    - {endpoints: ["z1:e3", "a:eth3"], vlan: 30}
+    - {endpoints: ["z2:e1", "a:eth4"], vlan: 10}
+    - {endpoints: ["z2:e2", "a:eth5"], vlan: 10}
+    - {endpoints: ["b:e1", "d:eth1"], vlan: 10}
+    - {endpoints: ["c:e1", "d:eth2"], vlan: 10}
+    - {endpoints: ["z1:p1", "z2:p1"], trunk: [40]}
+    - {endpoints: ["z1:p2", "z2:p2"], trunk: [50]}
+    - {endpoints: ["b:up", "c:up"], trunk: [60]}
+"""
+"""Pairs of switches with peer links: of one LACP system, and with one virtual router."""
 
 
 def of_scenarios() -> list[Plan]:
@@ -65,7 +95,12 @@ def of_scenarios() -> list[Plan]:
     return list(found.values())
 
 
-PLANS = [*(fabric.topology().plan() for fabric in FABRICS), *of_scenarios(), Topology.parse(WIRED_ODDLY).plan()]
+PLANS = [
+    *(fabric.topology().plan() for fabric in FABRICS),
+    *of_scenarios(),
+    *(Topology.load(file).plan() for file in sorted(LABS.glob("*.clab.yml"))),
+    *(Topology.parse(text).plan() for text in (WIRED_ODDLY, PAIRS)),
+]
 NAMES = [fabric.command.removeprefix("testbed topology new ") for fabric in FABRICS]
 every = pytest.mark.parametrize("plan", PLANS, ids=[*NAMES, *(plan.name for plan in PLANS[len(NAMES) :])])
 
@@ -163,7 +198,9 @@ def test_a_cable_begins_and_ends_at_a_box_and_crosses_none(plan: Plan) -> None:
         start, end = (numbers[0], numbers[1]), (numbers[-2], numbers[-1])
         for x, y in (start, end):
             assert any(
-                box.left - 1 <= x <= box.right + 1 and min(abs(box.top - y), abs(box.bottom - y)) < 0.2 for box in edges
+                (box.left - 1 <= x <= box.right + 1 and min(abs(box.top - y), abs(box.bottom - y)) < 0.2)
+                or (box.top <= y <= box.bottom and min(abs(box.left - x), abs(box.right - x)) < 0.2)
+                for box in edges
             )
         low, high = sorted((start[1], end[1]))
         between = Area(min(start[0], end[0]), low + 0.2, max(start[0], end[0]), high - 0.2, "a cable")
@@ -202,21 +239,93 @@ def test_a_few_hosts_have_a_box_each() -> None:
     ("hosts", "said"), [(2, "10.1.1.3/24 2001:db8:1:1::3/64"), (200, "10.1.1.0/24 2001:db8:1:1::/64")]
 )
 def test_hosts_have_the_addresses_of_both_families(hosts: int, said: str) -> None:
-    texts = [text.text or "" for text in drawn(single(hosts, family="dual").topology().plan()).iter(f"{SVG}text")]
+    found = texts(drawn(single(hosts, family="dual").topology().plan()))
     four, six = said.split()
-    assert f"eth1 {four}" in texts
-    assert six in texts
+    assert f"eth1 {four}" in found
+    assert six in found
+
+
+def texts(picture: Xml.Element) -> list[str]:
+    return [text.text or "" for text in picture.iter(f"{SVG}text")]
+
+
+def test_a_switch_shows_its_port_channels_tunnels_and_networks() -> None:
+    found = texts(drawn(Topology.load(LABS / "segments.clab.yml").plan()))
+    assert {"po1: e1, ES 1", "VTEP 10.255.0.2, L3VNI 4001", "VLAN 10 · VNI 10010 · 10.0.10.1/24"} <= {*found}
+    bridged = texts(drawn(Topology.load(LABS / "evpn.clab.yml").plan()))
+    assert "VLAN 30 · VNI 10030" in bridged
+    assert "po2: e3–e4, balance-xor" in texts(drawn(Topology.load(LABS / "channels.clab.yml").plan()))
+
+
+def test_a_switch_shows_its_virtual_router() -> None:
+    found = texts(drawn(Topology.load(LABS / "vrrp.clab.yml").plan()))
+    assert "VLAN 10 · 10.0.10.2/24 · VRRP 5 10.0.10.1" in found
+    assert not any("VTEP" in text or "VNI" in text for text in found)
+
+
+def test_the_members_of_a_bond_are_one_port_at_either_end() -> None:
+    picture = drawn(Topology.parse(PAIRS).plan())
+    bonds = {group[0].text: group[1] for group in picture.findall(f"{SVG}g[@class='bond']")}
+    assert sorted(filter(None, bonds)) == ["bond0: eth1, eth2", "bond0: eth1, eth2, eth4, eth5", "po1: e1, e2"]
+    bond, host = bonds["bond0: eth1, eth2, eth4, eth5"], box_of(picture, "a")
+    left, top = float(bond.get("x", "")), float(bond.get("y", ""))
+    right, bottom = left + float(bond.get("width", "")), top + float(bond.get("height", ""))
+    assert top < host.top < bottom
+    inside = {
+        name: left < x < right
+        for name in ("eth1", "eth2", "eth3", "eth4", "eth5")
+        for x, y in [
+            (float(text.get("x", "")), float(text.get("y", "")))
+            for text in picture.iter(f"{SVG}text")
+            if text.text == name
+        ]
+        if host.left < x < host.right and host.top < y < host.bottom and y < host.top + 16
+    }
+    assert inside == {"eth1": True, "eth2": True, "eth3": False, "eth4": True, "eth5": True}
+    assert any(text.startswith("bond0 active-backup 10.0.10.") for text in texts(picture))
+
+
+def test_hosts_of_one_box_have_one_bond_and_their_switch_none() -> None:
+    leaf = "{kind: switch, vlans: {10: null}, bonds: {%s}}"
+    channels = ", ".join(f'po{n}: {{members: [e{n}], system: "44:38:39:be:ef:{n:02}"}}' for n in range(1, 10))
+    hosts = [f"h{n}: {{kind: host, bonds: {{bond0: {{members: [eth1, eth2]}}}}}}" for n in range(1, 10)]
+    links = [f'{{endpoints: ["leaf{k}:e{n}", "h{n}:eth{k}"], vlan: 10}}' for n in range(1, 10) for k in (1, 2)]
+    nodes = [f"leaf{k}: {leaf % channels}" for k in (1, 2)] + hosts
+    text = "name: x\ntopology:\n  nodes:\n    " + "\n    ".join(nodes) + "\n  links:\n    - "
+    picture = drawn(Topology.parse(text + "\n    - ".join(links)).plan())
+    assert [group[0].text for group in picture.findall(f"{SVG}g[@class='bond']")] == ["bond0: eth1, eth2"]
+    assert "and 6 port channels more" in texts(picture)
+
+
+def test_peers_are_beside_each_other_and_their_links_one_line_between_them() -> None:
+    picture = drawn(Topology.parse(PAIRS).plan())
+    peers = [group for group in picture.findall(f"{SVG}g[@class='link']") if group[1].get("class") == "peer"]
+    assert len(peers) == 2
+    for one, other in ("z1", "z2"), ("b", "c"):
+        left, right = sorted((box_of(picture, one), box_of(picture, other)), key=lambda box: box.left)
+        assert left.top == right.top
+        assert 0 < right.left - left.right < 60
+        lines = [[float(n) for n in re.findall(r"-?[0-9.]+", group[1].get("d", ""))] for group in peers]
+        assert [left.right, right.left] in [[round(line[0], 1), round(line[2], 1)] for line in lines]
+    assert "p1–p2" in texts(picture)
+    assert "peer link" in texts(picture)
+
+
+def test_a_link_of_switches_with_nothing_in_common_is_no_peer_link() -> None:
+    apart = drawn(Topology.parse(PAIRS.replace("id: 7, address: 10.0.10.1}", "id: 8, address: 10.0.10.9}")).plan())
+    assert {
+        group[0].text.split(":")[0]: group[1].get("class") for group in apart.findall(f"{SVG}g[@class='link']")
+    } == {"a": None, "d": None, "z1": "peer", "b": None}
 
 
 def test_the_title_counts_bridges_by_themselves() -> None:
-    texts = [text.text for text in drawn(Topology.parse(WIRED_ODDLY).plan()).iter(f"{SVG}text")]
-    assert "3 switches, 1 bridge, 4 hosts, 7 links" in texts
+    assert "3 switches, 1 bridge, 4 hosts, 7 links" in texts(drawn(Topology.parse(WIRED_ODDLY).plan()))
 
 
 def test_a_plan_without_nodes_is_drawn_as_its_title() -> None:
     """A report has it of a run without links: the rows of a plan name interfaces, and no node without one."""
     picture = drawn(Plan("apart", {}, ()))
-    assert [text.text for text in picture.iter(f"{SVG}text")] == ["apart", "no links"]
+    assert texts(picture) == ["apart", "no links"]
 
 
 def test_each_rail_has_a_colour() -> None:
