@@ -66,7 +66,8 @@ class EvpnStaleSuppression(Scenario[Settings]):
             run.sleep(1, "EVPN takes its time")
 
         with run.step("a host that has never asked connects to the address"):
-            asked = old.capture("arp")
+            late.capture("arp")  # with that at the old owner the report can say who answered
+            asked, _ = old.capture("arp"), new.capture("arp")
             astray = old.capture("udp port 4791")
             status = run.write(late, new)
 

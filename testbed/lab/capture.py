@@ -4,7 +4,7 @@ import re
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,12 @@ class Frame:
 class Capture:
     """A recording of an interface into `file` (pcap, nanoseconds) from when it is made until `stop`."""
 
-    def __init__(self, node: str, namespace: str, interface: str, filter_: str, file: Path) -> None:
+    def __init__(
+        self, node: str, namespace: str, interface: str, filter_: str, file: Path, complete: Callable[[int], None]
+    ) -> None:
+        """`complete` gets the CLOCK_MONOTONIC time in ns up to which the file has all frames, once they are in it."""
         self.file = file
+        self._complete = complete
         options = ["-n", "-U", "-B", BUFFER_KIB, "--time-stamp-precision=nano", "-i", interface, "-w", str(file)]
         log = file.with_suffix(".tcpdump.log")
         self._process = Process(node, namespace, ["tcpdump", *options, *filter_.split()], log)
@@ -72,6 +76,7 @@ class Capture:
         if self._stopped:
             return
         self._stopped = True
+        until = time.monotonic_ns()
         if (status := self._process.status) is not None:
             raise TestbedError(f"{self._process}: ended too early with status {status}:\n{self._process.output}")
         deadline = time.monotonic() + DRAIN_S
@@ -85,6 +90,7 @@ class Capture:
         self._process.stop(signal.SIGINT)
         if dropped:
             raise TestbedError(f"{self._process}: {dropped} frames were lost", hint="Narrow the capture with a filter.")
+        self._complete(until)
 
     def _report(self, deadline: float) -> tuple[int, int, int]:
         """Return tcpdump's own counts: packets captured, received by its filter (the dropped ones too), dropped."""

@@ -16,7 +16,7 @@ from testbed.lab.capture import Capture
 from testbed.lab.namespace import Namespace
 from testbed.lab.overlay import Overlay
 from testbed.lab.port import Port
-from testbed.protocol.events import Data
+from testbed.protocol.events import CAPTURE, Data
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Quality
 
@@ -159,7 +159,13 @@ class Interface:
         self._captures += 1
         number = f"-{self._captures}" if self._captures > 1 else ""
         file = self.node.context.file(f"{self.node.name}-{self.name}{number}.pcap")
-        capture = Capture(self.node.name, self.node.namespace, self.name_now, filter_, file)
+        of_file = {"interface": self.name, "file": file.name, "filter": filter_}
+
+        def complete(until_ns: int) -> None:
+            self.emit(CAPTURE(**of_file, running=False), f"{self.name}: {file.name} ends", at_ns=until_ns)
+
+        capture = Capture(self.node.name, self.node.namespace, self.name_now, filter_, file, complete)
+        self.emit(CAPTURE(**of_file, running=True), f"{self.name} is captured into {file.name}")
         self.node.defer(capture.stop)
         return capture
 

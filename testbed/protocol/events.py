@@ -269,6 +269,15 @@ class Announcement(Data):
     mac: str
 
 
+class Capture(Data):
+    interface: str
+    file: str
+    filter: str
+    """pcap-filter(7); empty: all frames."""
+    running: bool
+    """False at its end: up to then the file has all frames."""
+
+
 class Pause(Data):
     interface: str
     priority: int
@@ -290,6 +299,7 @@ ADDRESS = Kind("address", Address, "An interface gets an address, or loses it.")
 ROUTE = Kind("route", HostRoute, "A route is set or deleted by hand.")
 GARP = Kind("garp", Announcement, "A host announces its address by a gratuitous ARP request.")
 NA = Kind("na", Announcement, "A host announces its address by an unsolicited neighbour advertisement.")
+CAPTURE = Kind("capture", Capture, "A capture of an interface begins or ends.")
 PFC_PAUSED = Kind("pfc.paused", Pause, "PFC paused a port. `t` is the begin; the event comes when it is over.")
 
 

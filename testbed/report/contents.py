@@ -11,10 +11,10 @@ from typing import Any
 
 from testbed.protocol import Event, PlanRows
 from testbed.protocol.events import COLLECTIVE, OBSERVED, PROFILE, TYPED
-from testbed.report import counters, gear, packet_rows
+from testbed.report import answers, counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
-from testbed.report.timeline import Bar, Lane, Timeline
+from testbed.report.timeline import Bar, Lane, Timeline, in_order
 
 Draw = Callable[[PlanRows], str]
 """Function that draws a plan as SVG."""
@@ -80,8 +80,9 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
     plan = read_plan(part.directory)
     rows = plan["interfaces"] if plan else []
     owners = Owners(rows, events)
-    lanes = Timeline(events, owners, end).lanes
     captured = [] if part.realtime_ns is None else list(packet_rows.captures(part.directory, part.realtime_ns, owners))
+    answered = answers.answers(captured, plan, events, owners)
+    lanes = in_order((*Timeline(events, owners, end).lanes, *(answered.lanes() if answered else ())))
     counted = counters.over_time(part.directory)
     at_the_end = list(counters.at_the_end(read_json(part.directory / "counters.json")))
     times = (
@@ -112,6 +113,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "typed": list(typed(events)),
         "observations": [number for number, event in enumerate(events) if event["kind"] == OBSERVED.name],
         "captures": [one.json() for one in captured],
+        "answers": answered.json() if answered else None,
         "gear": gear.on_real_gear(lanes, events, at_the_end),
         "counters": at_the_end,
         "meanings": counters.meanings(name for _, _, name, _ in at_the_end),

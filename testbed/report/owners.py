@@ -1,7 +1,7 @@
 """The owners of addresses and MACs over the time of a run, from its plan and its events."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.protocol import Event, InterfaceRow
 from testbed.protocol.events import Address, Cni, Link, Pod, PodRefused, read
@@ -39,6 +39,8 @@ class Owners:
         """The nodes that forward packets for others."""
         self.peers = {(row["node"], row["interface"]): row["peer"] for row in rows}
         self._names: dict[str, list[tuple[str, str]]] = {}
+        self._holders: dict[str, list[Owned]] = {}
+        """The interfaces that have or had a MAC, with or without an address."""
         self._now: dict[tuple[str, str], _Interface] = {}
         for row in rows:
             addresses = [row[key].partition("/")[0] for key in ("address", "address6") if row[key]]
@@ -53,6 +55,18 @@ class Owners:
     def of_mac(self, mac: str) -> list[Owned]:
         """Return the addresses that interfaces with a MAC have or had."""
         return [one for owned in self.of_address.values() for one in owned if one.mac == mac]
+
+    def holders(self, mac: str, t: int) -> list[tuple[str, str]]:
+        """Return the nodes and interfaces that have a MAC at a time."""
+        return [(one.node, one.interface) for one in self._holders.get(mac, []) if one.at(t)]
+
+    def wrong_claim(self, ip: str, mac: str, t: int) -> str:
+        """Return a remark on a MAC that is claimed for another's address; empty for the owner's, and for a switch's:
+        proxy ARP, or an address of the switch on another interface."""
+        owners = self.owners(ip, t)
+        if not owners or any(one.mac == mac for one in owners) or (named := self.name(mac)) in self.gateways:
+            return ""
+        return f"says {ip} is at {named or 'an unknown'}'s MAC; it is {owners[0].node}'s"
 
     def name(self, mac: str) -> str:
         """Return the nodes that have, or had, a MAC: `pod-a`, `server, intruder`; empty for a MAC that nobody has."""
@@ -102,18 +116,22 @@ class Owners:
         self._names.setdefault(mac, [])
         if (node, interface) not in self._names[mac]:
             self._names[mac].append((node, interface))
+        self._holders.setdefault(mac, []).append(Owned(node, interface, mac, t))
         for ip in addresses:
             self.of_address.setdefault(ip, []).append(Owned(node, interface, mac, t))
 
     def _leave(self, t: int, node: str, interface: str) -> None:
         if found := self._now.pop((node, interface), None):
+            self._holders[found.mac] = _ended(self._holders[found.mac], t, found)
             for ip in found.addresses:
                 self._end(t, ip, found)
 
     def _end(self, t: int, ip: str, of: _Interface) -> None:
-        self.of_address[ip] = [
-            Owned(one.node, one.interface, one.mac, one.since, t)
-            if one.until is None and (one.node, one.interface) == (of.node, of.name)
-            else one
-            for one in self.of_address[ip]
-        ]
+        self.of_address[ip] = _ended(self.of_address[ip], t, of)
+
+
+def _ended(owned: Iterable[Owned], t: int, of: _Interface) -> list[Owned]:
+    return [
+        replace(one, until=t) if one.until is None and (one.node, one.interface) == (of.node, of.name) else one
+        for one in owned
+    ]

@@ -5,13 +5,13 @@ request. Nothing is left out of the count, and a row names its first frame in th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.records.frame_decoder import decode
+from testbed.records.frame_decoder import Frame, decode
 from testbed.records.pcap import ETHERNET, Pcap
 from testbed.report.described import Packet, describe
 from testbed.report.owners import Owners
@@ -24,6 +24,8 @@ ALIKE = attrgetter(*["kind", "src", "dst", "source", "target", "qpn", "claim", "
 """The fields in which the packets of a row agree."""
 HALF = 1 << 23
 """Half of the PSNs: a PSN further ahead is behind."""
+SHOWN = {"file", "frames", "complete", "rows", "left_out", "times"}
+"""What the page shows of a capture."""
 CATEGORIES = ("RDMA requests", "sent again", "responses", "NAKs and CNPs", "ARP and ND", "other")
 
 
@@ -53,9 +55,13 @@ class Captured:
     left_out: int
     """Rows that are not shown, because nothing in them is remarkable."""
     times: dict[str, list[int]]
+    until: int
+    """The time of the last packet that was read."""
+    resolutions: list[tuple[int, Frame]]
+    """Times and frames of ARP and of neighbour discovery."""
 
     def json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(replace(self, resolutions=[])).items() if key in SHOWN}
 
 
 def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | None:
@@ -77,7 +83,8 @@ def captured(file: Path, name: str, zero_ns: int, owners: Owners) -> Captured | 
         return None
     shown = choose(reader.rows)
     left_out, frames = len(reader.rows) - len(shown), len(reader.seen)
-    return Captured(name, frames, complete, shown, left_out, _times(reader.seen))
+    times, until = _times(reader.seen), max(t for t, _ in reader.seen)
+    return Captured(name, frames, complete, shown, left_out, times, until, reader.resolutions)
 
 
 def choose(rows: Sequence[Row]) -> list[Row]:
@@ -93,6 +100,7 @@ class _Reader:
         self.rows: list[Row] = []
         self.seen: list[tuple[int, str]] = []
         """Time and category of each frame."""
+        self.resolutions: list[tuple[int, Frame]] = []
         self._zero = zero_ns
         self._owners = owners
         self._sequence: set[tuple[str, str, int, int]] = set()
@@ -103,7 +111,10 @@ class _Reader:
 
     def add(self, number: int, t_ns: int, data: bytes) -> None:
         """Add a frame. `number` is Wireshark's frame.number, `t_ns` CLOCK_REALTIME."""
-        t, packet = t_ns - self._zero, describe(decode(data))
+        t, frame = t_ns - self._zero, decode(data)
+        if frame.resolution:
+            self.resolutions.append((t, frame))
+        packet = describe(frame)
         again = self._sent_again(packet)
         self.seen.append((t, category(packet, again)))
         level, why = self._judge(packet, t, again)
@@ -131,7 +142,7 @@ class _Reader:
         found = []
         if packet.kind == "roce" and (wrong := self._wrong_mac(packet, t)):
             found.append(("bad", wrong))
-        if packet.claim and (wrong := self._wrong_claim(packet, t)):
+        if packet.claim and (wrong := self._owners.wrong_claim(packet.source, packet.claim, t)):
             found.append(("bad", wrong))
         if packet.nak:
             found.append(("bad", f"NAK: {packet.nak}"))
@@ -154,15 +165,6 @@ class _Reader:
         if not (named := self._owners.name(packet.dst)) or named in self._owners.gateways:
             return ""
         return f"goes to {named}'s MAC; {packet.target} is {owners[0].node}'s"
-
-    def _wrong_claim(self, packet: Packet, t: int) -> str:
-        owners = self._owners.owners(packet.source, t)
-        if not owners or any(one.mac == packet.claim for one in owners):
-            return ""
-        named = self._owners.name(packet.claim)
-        if named in self._owners.gateways:
-            return ""  # proxy ARP, or an address of the switch on another interface
-        return f"says {packet.source} is at {named or 'an unknown'}'s MAC; it is {owners[0].node}'s"
 
 
 def text(first: Packet, last: Packet) -> str:

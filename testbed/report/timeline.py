@@ -1,7 +1,7 @@
 """The lanes of a run's time line: bars for periods, points for moments, both in virtual nanoseconds."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,8 @@ from testbed.report.owners import Owned, Owners
 Level = str
 """Look of bars and points: plain, good, bad or note."""
 GROUPS = (
-    "Steps", "What was typed", "Faults", "Addresses", "ARP and ND", "MAC table", "Queue pairs", "Completions", "Links",
-    "Pauses", "Routes", "Pods", "Jobs and programs", "Evidence",
+    "Steps", "What was typed", "Faults", "Addresses", "ARP and ND", "Answers", "MAC table", "Queue pairs",
+    "Completions", "Links", "Pauses", "Routes", "Pods", "Jobs and programs", "Captures", "Evidence",
 )  # fmt: skip
 ENTRY_ENDS = (
     events.AGED,
@@ -78,6 +78,11 @@ class Lane:
         return levels.count("bad"), len(levels)
 
 
+def in_order(lanes: Iterable[Lane]) -> list[Lane]:
+    order = {group: number for number, group in enumerate(GROUPS)}
+    return sorted(lanes, key=lambda lane: order[lane.group])
+
+
 class Timeline:
     """Lanes in the order of GROUPS, and in a group in the order of their beginnings."""
 
@@ -100,8 +105,7 @@ class Timeline:
     @property
     def lanes(self) -> list[Lane]:
         """All lanes with contents."""
-        order = {group: number for number, group in enumerate(GROUPS)}
-        return sorted(self._lanes.values(), key=lambda lane: order[lane.group])
+        return in_order(self._lanes.values())
 
     def _lane(self, group: str, name: str) -> Lane:
         if (group, name) not in self._lanes:
@@ -146,6 +150,8 @@ class Timeline:
                 self._pod(number, event, data)
             case events.Job():
                 self._job(number, event, data)
+            case events.Capture():
+                self._capture(number, event, data)
             case events.Pause():
                 self._pause(number, event, data)
             case events.Cni():
@@ -259,6 +265,14 @@ class Timeline:
             found[1].level = level
         self._finish(key, event["t"])
         self._point(number, lane.group, lane.name, level)
+
+    def _capture(self, number: int, event: Event, data: events.Capture) -> None:
+        key = "capture", data.file
+        if not data.running:
+            self._finish(key, happened_ns(event))
+            return
+        lane = self._lane("Captures", f"{event['node']}:{data.interface}, {data.file}")
+        self._begin(key, lane, self._bar(number, data.filter or "all frames"))
 
     def _pause(self, number: int, event: Event, data: events.Pause) -> None:
         """Add a time in which a port was paused again and again: the event comes when it is over."""

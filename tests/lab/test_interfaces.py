@@ -178,7 +178,7 @@ def test_a_name_that_is_not_there_is_one_error_with_the_nearest(lab, pod):
 
 
 @each
-def test_it_counts_and_captures_what_passes(lab, interface):
+def test_it_counts_and_captures_what_passes(lab, interface, log):
     pinging = lab.nodes.get("web", lab["a"])
     assert pinging.ping(GATEWAY, within=SOON)  # each knows the other's MAC then
     before = interface.counters()
@@ -190,6 +190,11 @@ def test_it_counts_and_captures_what_passes(lab, interface):
     assert [len(list(wire.frames())) for wire in (first, second)] == [1, 2]
     names = [f"{interface.node}-{interface.name}{number}.pcap" for number in ("", "-2")]
     assert [wire.file.name for wire in (first, second)] == names
+    begun, ended = (log.find("capture", interface=interface.name, file=names[0], running=on) for on in (True, False))
+    times = [(found[-1]["node"], found[-1]["data"]["filter"]) for found in (begun, ended)]
+    assert times == [(interface.node.name, "icmp[icmptype] == icmp-echo")] * 2
+    [frame] = first.frames()
+    assert begun[-1]["t"] < frame.t_ns - log.realtime_ns < ended[-1]["t"]
     for way in "rx_packets", "tx_packets":
         assert after[way] - before[way] == 1
 

@@ -236,6 +236,9 @@ function single(report, number = state.chosen) {
         : h("p", { class: "quiet" }, "The run ended before anything happened in it."),
     ],
     ["packets", "Packets", packetTable(part)],
+    ...(part.answers
+      ? [["answers", "Who answered ARP and ND", answersTable(part.answers, t => timeline.reach(t))]]
+      : []),
     ...(part.typed.length ? [["typed", "What was typed", typed(part, t => timeline.reach(t))]] : []),
     ...(plots ? [["counted", "Counters over time", plots.element]] : []),
     ...(part.matrices.length ? [["matrices", "Traffic matrix", matrices(part)]] : []),

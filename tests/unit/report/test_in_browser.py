@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, browser, chromium
-from report_samples import EVENTS, IP, MS, A, event, make_run
+from report_samples import EVENTS, IP, MS, SVI, A, arp, event, make_run, pcap
 
 from testbed.cli.main import invoke
 
@@ -92,6 +92,28 @@ def test_a_packet_opens_with_its_fields_and_leads_to_the_capture(shown: Browser,
 def window(page: Browser) -> list[float]:
     found: list[float] = page.run("charts.values().next().value.getOption().dataZoom.map(z => [z.start, z.end])[0]")
     return found
+
+
+def test_who_answered_is_shown_and_a_time_leads_to_the_time_line(page: Browser, tmp_path: Path) -> None:
+    of_file = {"interface": "e2", "file": "leaf-e2.pcap", "filter": "arp"}
+    captured = [event(t * MS, "capture", "leaf", **of_file, running=t == 1) for t in (1, 429)]
+    directory = make_run(tmp_path / "run", [*EVENTS, *captured])
+    asked, answered = arp(A, IP, "10.0.20.1"), arp(SVI, "10.0.20.1", IP, 2, A)
+    asked_again = arp(A, IP, "10.0.20.9")
+    frames = (20 * MS, asked), (21 * MS, answered), (400 * MS, asked_again)
+    (directory / "as-is/leaf-e2.pcap").write_bytes(pcap(*frames))
+    page.look(width=1280, height=900)
+    page.open(report_of(directory))
+    cells = text_of(page, ".answers tbody td").splitlines()
+    assert cells == ["0.021000 s", "pod-a", "10.0.20.1", SVI, "leaf", "its own address", "1"]
+    assert "Of 1 more request no reply was captured" in text_of(page, "#answers")
+    assert {"pod-a asks for 10.0.20.1", "leaf:e2, leaf-e2.pcap"} <= set(text_of(page, ".names").splitlines())
+    page.run("document.querySelector('.answers .at').click()")
+    assert page.errors == []
+
+
+def test_without_captured_requests_there_is_no_such_section(shown: Browser) -> None:
+    assert text_of(shown, "#answers") == ""
 
 
 def test_the_time_line_is_moved_and_zoomed_by_keyboard(shown: Browser) -> None:
