@@ -119,8 +119,8 @@ class _Judge:
         seen = self._at(exchange.replies[mac])
         if sent := [one for one in hosts if any(link & seen for link in self._of([one]))]:
             return _either(node for node, _ in sent), "the reply was on its link", level
-        leaves, learned = self._stand_ins(exchange, mac, t, switches)
-        if switches and (len({*switches}) > 1 or not leaves or self._beside(exchange, t, switches)):
+        leaves, learned = self._stand_ins(exchange, mac, t)
+        if switches and (not leaves or self._beside(exchange, t, switches)):
             return _either(switches), self._why_itself(exchange, mac, t, switches), level
         named = _either(node for node, _ in holders)
         if holders and not self._covered(exchange, self._of(holders), t):
@@ -156,11 +156,10 @@ class _Judge:
         near = {node for link in self._of(self._holders(exchange.asker, t)) for node, _ in link}
         return [node for node in nodes if node in near]
 
-    def _stand_ins(self, exchange: Exchange, mac: str, t: int, without: Sequence[str]) -> tuple[str, str]:
+    def _stand_ins(self, exchange: Exchange, mac: str, t: int) -> tuple[str, str]:
         """Return the switches that knew the MAC by EVPN, those beside the asker if there are any, and from whom."""
         known = self._learned.remote(exchange.ip, mac, t)
-        leaves = [leaf for leaf in known if leaf not in without]
-        leaves = self._beside(exchange, t, leaves) or leaves
+        leaves = self._beside(exchange, t, [*known]) or [*known]
         vteps = dict.fromkeys(vtep for leaf in leaves for vtep in known[leaf])
         return _either(leaves), f"learned from {_either(self._vteps.get(vtep, vtep) for vtep in vteps)}"
 

@@ -45,8 +45,7 @@ class Learned:
         match data:
             case events.Fdb():
                 key = switch, data.vlan, data.mac
-                behind = () if data.kind in ENTRY_ENDS else tuple(data.vteps or ())
-                self._behind.setdefault(key, _Changes(none=())).add(t, behind)
+                self._behind.setdefault(key, _Changes(none=())).add(t, tuple(data.vteps or ()))
             case events.VirtualRouter():
                 masters = self._masters.setdefault(data.mac, {})
                 master = data.kind is events.VRRP_MASTER

@@ -282,6 +282,8 @@ def test_a_switch_answers_for_its_own_address(wire: Wire) -> None:
 def test_a_proxy_answers_with_its_own_mac_for_others(wire: Wire) -> None:
     frames = (100, request()), (101, reply(GATEWAY))
     assert wire.capture("asker:eth1", *frames).only() == ("leaf1", "it has the MAC", "plain")
+    wire.happens(10, "arp.proxied", "leaf1", vlan=10, ip=HOST_IP, mac=ASKER)
+    assert wire.only()[1] == "it has the MAC"
     wire.happens(101, "arp.proxied", "leaf1", vlan=10, ip=HOST_IP, mac=ASKER)
     assert wire.only() == ("leaf1", "proxy", "plain")
 
@@ -293,6 +295,18 @@ def test_which_of_the_switches_with_one_mac_answered_is_not_claimed(wire: Wire) 
     assert result
     [one] = result.rows
     assert (one.by, one.why) == ("leaf1 or leaf2", "each of them has the MAC")
+
+
+def test_a_leaf_may_answer_for_several_switches_with_one_mac(wire: Wire) -> None:
+    both = [
+        row(leaf, "vlan10", "", OTHER, kind="switch", vlan=10, address="10.0.10.254/24") for leaf in ("leaf2", "spine")
+    ]
+    plan: PlanRows = {**PLAN, "interfaces": [*ROWS, *both]}
+    wire.knows(mac=OTHER, ip="10.0.10.254")
+    result = wire.capture("asker:eth1", (100, request("10.0.10.254")), (101, reply(OTHER, "10.0.10.254"))).result(plan)
+    assert result
+    assert result.rows[0].by == "unknown"
+    assert result.rows[0].why.startswith("leaf2 or spine, or leaf1 in its place")
 
 
 def test_a_leaf_may_answer_for_another_switch(wire: Wire) -> None:
@@ -355,6 +369,12 @@ def test_requests_that_are_repeated_before_have_no_reply_until_then(wire: Wire) 
     assert (one.by, one.count) == ("nobody", 2)
 
 
+def test_only_the_last_request_is_undecided_where_the_capture_ended_soon_after_it(wire: Wire) -> None:
+    result = wire.capture("asker:eth1", (100, request()), (350, request()), end=500).result()
+    assert result
+    assert ([(one.by, one.count) for one in result.rows], result.undecided) == ([("nobody", 1)], 1)
+
+
 @pytest.mark.parametrize("watched", [{"end": 1000}, {"place": "host:eth1"}, {"filter_": "arp or udp and port 1"}])
 def test_what_answers_a_request_captured_elsewhere_or_too_shortly_is_unknown(
     wire: Wire, watched: dict[str, Any]
@@ -389,10 +409,11 @@ def test_neighbour_discovery_is_judged_alike(wire: Wire) -> None:
 
 
 def test_a_capture_that_is_read_in_part_shows_nothing_after_that(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    wire.knows().capture("asker:eth1", *ASKED).capture("host:eth1", (10, request(BOTH_IP)), (20, request(BOTH_IP)))
-    assert wire.rows()[0].by == "leaf1"
-    monkeypatch.setattr(packet_rows, "MOST_FRAMES", 1)
-    assert not [one for one in wire.rows() if one.by == "leaf1"]
+    more = [(10 * n, request("10.0.10.9", HOST, HOST_IP)) for n in (1, 2, 3)]
+    wire.knows().capture("asker:eth1", *ASKED).capture("host:eth1", *more)
+    assert [one.by for one in wire.rows() if one.asker == "asker"] == ["leaf1"]
+    monkeypatch.setattr(packet_rows, "MOST_FRAMES", 2)
+    assert [one.by for one in wire.rows() if one.asker == "asker"] == ["unknown"]
 
 
 def test_captures_of_an_older_testbed_have_no_place(wire: Wire) -> None:
