@@ -311,6 +311,41 @@ def test_peers_are_beside_each_other_and_their_links_one_line_between_them() -> 
     assert "peer link" in texts(picture)
 
 
+def test_ports_that_are_in_no_bond_are_separate() -> None:
+    picture = drawn(Topology.load(LABS / "evpn.clab.yml").plan())
+    assert picture.findall(f"{SVG}g[@class='bond']") == []
+
+
+def test_a_peer_without_hosts_is_in_the_tier_of_the_other() -> None:
+    picture = drawn(Topology.load(LABS / "vrrp-routed.clab.yml").plan())
+    assert box_of(picture, "leaf1").top == box_of(picture, "leaf2").top
+
+
+def test_a_switch_with_its_own_hosts_is_not_between_peers() -> None:
+    leaf = "{{kind: switch, vlans: {{10: 10.0.1{0}.{1}/24}}{2}}}"
+    vrrp = ", vrrp: {{10: {{id: 5, address: 10.0.10.1{0}}}}}"
+    picture = drawn(
+        Topology.parse(f"""\
+name: between
+topology:
+  nodes:
+    one: {leaf.format(0, 2, vrrp.format(", priority: 200"))}
+    alone: {leaf.format(1, 1, "")}
+    other: {leaf.format(0, 3, vrrp.format(""))}
+    a: {{kind: host}}
+    b: {{kind: host}}
+    c: {{kind: host}}
+  links:
+    - {{endpoints: ["one:e1", "a:eth1"], vlan: 10}}
+    - {{endpoints: ["alone:e1", "b:eth1"], vlan: 10}}
+    - {{endpoints: ["other:e1", "c:eth1"], vlan: 10}}
+    - {{endpoints: ["one:p", "other:p"], trunk: [10]}}
+""").plan()
+    )
+    one, alone, other = (box_of(picture, name) for name in ("one", "alone", "other"))
+    assert not min(one.left, other.left) < alone.left < max(one.left, other.left)
+
+
 def test_a_link_of_switches_with_nothing_in_common_is_no_peer_link() -> None:
     apart = drawn(Topology.parse(PAIRS.replace("id: 7, address: 10.0.10.1}", "id: 8, address: 10.0.10.9}")).plan())
     assert {
