@@ -74,6 +74,7 @@ class Interface:
     def lossless(self) -> Port:
         """Return its queues by class, its pause frames and its buffer share. InputError if its link is not lossless."""
         if self.port is None:
+            self._refuse_bond()
             raise InputError(f"{self} is not the end of a lossless link", hint="See `lossless` in the topology file.")
         return self.port
 
@@ -83,11 +84,14 @@ class Interface:
         if self._sends is None:
             if self.plan is None:
                 raise InputError(f"{self} is not the end of a link")
-            if self.plan.bond:
-                members = ", ".join(self.plan.bond.members)
-                raise InputError(f"{self} is a bond, not the end of a link", hint=f"Its links: {members}.")
+            self._refuse_bond()
             self._sends = Direction(self, self.plan)
         return self._sends
+
+    def _refuse_bond(self) -> None:
+        if self.plan and self.plan.bond:
+            members = ", ".join(self.plan.bond.members)
+            raise InputError(f"{self} is a bond, not the end of a link", hint=f"Its links: {members}.")
 
     def disconnect(self) -> None:
         """Remove what was made for the packets that it sends: its link is to go."""

@@ -113,6 +113,43 @@ def test_the_failover_of_an_active_backup_bond_ends_queue_pairs_of_macvlan(lab, 
         assert here.write(SIZE, within=5).ok
 
 
+def pod_with_lacp(lab: Any, name: str) -> Any:
+    """A pod with LACP over a VF of each of node1's two links, as bond-cni makes it."""
+    pod = lab.pods.create(lab.host("node1"), name, [macvlan(link) for link in LINKS])
+    address = pod["eth0"].address()
+    run(pod, f"ip link add bond0 type bond mode {LACP} miimon 100 lacp_rate fast")
+    for link in "eth0", "net1":
+        run(pod, f"ip addr flush dev {link}", f"ip link set {link} down", f"ip link set {link} master bond0")
+    run(pod, "ip link set bond0 up", f"ip addr add {address} dev bond0")
+    return pod
+
+
+def echoes(pod: Any, to: str) -> int:
+    return pod.run("ping", "-c", "10", "-i", "0.5", "-W", "1", to, check=False).stdout.count("bytes from")
+
+
+@pytest.mark.topology("trunk.clab.yml")
+def test_two_pods_with_lacp_over_vfs_of_the_same_ports_break_each_other(lab):
+    """https://github.com/k8snetworkplumbingwg/bond-cni/issues/149: a port of the switch hears two partners."""
+    leaf = lab.switch("leaf")
+    aggregate(leaf, LACP)
+    far = str(far_pod(lab)["eth0"].address().ip)
+
+    def agreed() -> bool:
+        return all(used(leaf, port) for port in LINKS.values())
+
+    first = pod_with_lacp(lab, "first")
+    assert lab.scheduler.wait(agreed, within=60)
+    assert echoes(first, far) == 10
+    second = pod_with_lacp(lab, "second")
+    assert lab.scheduler.wait(lambda: not agreed(), within=60)
+    lab.scheduler.sleep(10)
+    assert echoes(first, far) + echoes(second, far) <= 2
+    second.delete()
+    assert lab.scheduler.wait(agreed, within=120)
+    assert echoes(first, far) == 10
+
+
 @contextmanager
 def device_of_bond(node: Any, interface: str) -> Iterator[Endpoint]:
     """An endpoint of the node itself, on an active-backup bond of its links (bond0) or on a bridge above it (br0)."""
