@@ -44,6 +44,7 @@ def test_a_new_address_is_not_learned_while_the_limit_is_exceeded(lab, log):
 
 @pytest.mark.fresh
 def test_a_switch_that_does_not_ask_routes_to_nobody_who_is_silent(lab, log):
+    """https://github.com/sonic-net/sonic-buildimage/issues/9470: right as soon as the silent host sends something."""
     know_the_gateways(lab)
     a, b = lab.host("a"), lab.host("b")
     lab.switch("leaf").change_profile(miss="drop")

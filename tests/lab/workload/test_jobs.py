@@ -36,6 +36,8 @@ topology:
 """
 pytestmark = pytest.mark.topology(PAIR)
 JOB_S = 60
+UNRELIABLE_DATAGRAM = 3
+"""The transport in the highest bits of BTH's opcodes; UCX connects by it."""
 LIBRARIES = "libmpi.so.40", "libc.so.6"
 
 
@@ -326,6 +328,39 @@ def test_a_job_runs_on_a_generated_fabric(lab, native, family):
     traffic = Traffic(hosts[0]["eth1"])
     mpirun(lab, hosts, native, launcher=lab.host("launcher")).check(JOB_S)
     assert traffic.bytes()["roce_out"] > 8000
+
+
+BONDED = """
+name: bonded-job
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: null}, bonds: {po1: {members: [e1, e2]}, po2: {members: [e3]}}}
+    mgmt: {kind: bridge}
+    a: {kind: host, bonds: {bond0: {members: [eth1, eth2]}}}
+    b: {kind: host, bonds: {bond0: {members: [eth1]}}}
+    launcher: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10}
+    - {endpoints: ["leaf:e2", "a:eth2"], vlan: 10}
+    - {endpoints: ["leaf:e3", "b:eth1"], vlan: 10}
+    - {endpoints: ["mgmt:p1", "a:mgmt0"], rdma: false}
+    - {endpoints: ["mgmt:p2", "b:mgmt0"], rdma: false}
+    - {endpoints: ["mgmt:p3", "launcher:mgmt0"], rdma: false}
+"""
+
+
+@pytest.mark.topology(BONDED)
+def test_all_processes_of_a_job_use_one_link_of_a_bond(lab, native):
+    """https://github.com/openucx/ucx/issues/11004: their RC queue pairs have the UDP source port 65472."""
+    a, b = lab.host("a"), lab.host("b")
+    wires = [a[link].capture(f"udp dst port 4791 and src host {a['bond0'].address().ip}") for link in ("eth1", "eth2")]
+    mpirun(lab, [a, b, a, b], native, launcher=lab.host("launcher"), data="bond0").check(JOB_S)
+    sent = []
+    for wire in wires:
+        wire.stop()
+        packets = [frame.packet for frame in wire.frames()]
+        sent.append({packet["UDP"].sport for packet in packets if packet["BTH"].opcode >> 5 != UNRELIABLE_DATAGRAM})
+    assert sorted(sent, key=len) == [set(), {65472}]
 
 
 @pytest.mark.topology(PAIR.replace("b:", "trainer-two:"))
