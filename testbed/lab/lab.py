@@ -258,4 +258,4 @@ def make_link(
         far.borrow(peer, right)
         return
     ends = End(end.name, end.mac, left.mtu), End(peer.name, peer.mac, right.mtu)
-    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace), peer.index if late else 0)
+    near.kernel.add_veth(end.index, *ends, netns.path(far.namespace), peer.index)

@@ -19,6 +19,10 @@ from testbed.topology import Node as NodePlan
 
 FIRST_INDEX = 2
 """The first number of interfaces in a new namespace; `lo` is 1."""
+ROUTED_STEP = 100
+"""The numbers of routed ports are multiples of it. FRR's zebra looks after router advertisements by a wheel with a
+hundred slots a second, an interface's slot being its number (zebra/zebra_router.c): in one slot they wake it once a
+second, else once for each port."""
 AnInterface = TypeVar("AnInterface", bound=Interface)
 
 
@@ -50,6 +54,8 @@ class Node(Namespace, Generic[AnInterface]):
         if late:
             now = self.now()
             index = max((*now.links, *now.gone), default=1) + 1
+        if plan.routed:
+            index = -(-index // ROUTED_STEP) * ROUTED_STEP if late else (index + ROUTED_STEP) * ROUTED_STEP
         made = self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
         return made
 

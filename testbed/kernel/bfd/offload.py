@@ -67,9 +67,7 @@ class Duty(NamedTuple):
     shortest_ns: int
     """The shortest time between two packets."""
     spread_ns: int
-    """By how much that time varies at random."""
-    grid_ns: int
-    """Packets leave at its multiples, those of several sessions together."""
+    """By which that time is longer, at random. Packets leave at its multiples, those of several sessions together."""
     detection_ns: int
     expected: bytes
     """The peer's control packet that changes nothing; empty for none."""
@@ -98,7 +96,7 @@ class PortSession:
         """Do this from now on. `generation` is new. With `at_once` the next packet does not wait for its time."""
         record = self._record
         record.generation = 0
-        for name in "shortest_ns", "spread_ns", "grid_ns", "detection_ns":
+        for name in "shortest_ns", "spread_ns", "detection_ns":
             setattr(record, name, getattr(duty, name))
         record.expected[:] = struct.unpack("=3Q", duty.expected.ljust(PACKET, b"\0"))
         if at_once:

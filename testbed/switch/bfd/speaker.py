@@ -23,8 +23,6 @@ from testbed.topology import IPAddress
 
 FIRST_SOURCE_PORT = 49152
 """UDP source ports from here on each belong to one session of the system (RFC 5881 section 4)."""
-_STEPS = 4
-"""Into so many steps the jitter of an interval is divided."""
 _READ_BYTES = 1 << 16
 Report = tuple[str, dict[str, Any]]
 """The kind and the fields of an event."""
@@ -193,8 +191,7 @@ class Speaker:
         interval = session.interval * 1000
         shortest = interval * 3 // 4
         longest = interval * 9 // 10 if peer.added.settings.multiplier == 1 else interval  # RFC 5880 section 6.8.7
-        spread = longest - shortest
-        duty = Duty(packet, shortest, spread, spread // _STEPS, session.detection * 1000, session.expected)
+        duty = Duty(packet, shortest, longest - shortest, session.detection * 1000, session.expected)
         before, peer.duty = peer.duty, duty
         if duty != before:
             changed = before is None or before.packet != packet

@@ -53,13 +53,15 @@ static __always_inline __u64 draw(struct session *session)
 
 static __always_inline __u64 next_time(struct session *session, __u64 now)
 {
-	__u64 first = now + session->shortest_ns, next = first;
+	__u64 next = now + session->shortest_ns, longest = next + session->spread_ns, step = session->spread_ns;
 
-	if (session->spread_ns)
-		next += draw(session) % session->spread_ns;
-	if (session->grid_ns)
-		next -= next % session->grid_ns;
-	return next < first ? next + session->grid_ns : next;
+	if (!step)
+		return next;
+	if (draw(session) & 1)
+		next += step;
+	next += step - 1 - step / 8; /* the next multiple, or one that is hardly over: a packet leaves a little late */
+	next -= next % step;
+	return next > longest ? next - step : next;
 }
 
 SEC("tcx/ingress")

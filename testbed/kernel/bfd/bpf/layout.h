@@ -11,8 +11,8 @@
 struct session {
 	__u32 generation; /* of the template that circulates; another one is dropped, 0 is none */
 	__u32 ifindex;
-	__u64 shortest_ns, spread_ns; /* between two packets: `shortest_ns`, and up to `spread_ns` more at random */
-	__u64 grid_ns; /* packets leave at its multiples, so that those of several sessions wake a machine once */
+	__u64 shortest_ns, spread_ns; /* between two packets: `shortest_ns`, or `spread_ns` more, at random. They leave at
+				       * multiples of `spread_ns`: those of several sessions wake a machine once. */
 	__u64 detection_ns; /* without a packet for so long the session is down; 0: nobody waits for one */
 	__u64 received_at, next_at;
 	__u64 received, sent; /* packets; `received` without those that were passed up */
