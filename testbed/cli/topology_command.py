@@ -100,6 +100,13 @@ def _vlans(row: InterfaceRow) -> str:
 @click.option("--oversubscription", metavar="DOWN:UP", help="Downlinks to uplinks of a leaf, such as 7:1.")
 @click.option("--parallel", type=int, help="Links between a leaf and each spine; leaf-spine only.")
 @click.option("--rail-only", is_flag=True, default=None, help="Separate spines for each rail; rail-optimized only.")
+@click.option(
+    "--dual-tor",
+    is_flag=True,
+    default=None,
+    help="Two leaves for each one, and hosts with LACP to both: an Ethernet segment with --routing evpn, else host "
+    "routes by frr; leaf-spine, where --leaves counts both, and rail-optimized.",
+)
 @click.option("--k", type=int, help="Ports of a switch; even.")
 @click.option(
     "--routed/--bridged", default=True, help="Leaves route, the default, or bridge: one VLAN a rail, over trunks."

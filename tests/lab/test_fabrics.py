@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab
+from testbed.faults import LinkDown, injected
 from testbed.scenario.event_log import EventLog
 from testbed.topology import Family
 from testbed.topology.fabrics import fat_tree, leaf_spine, rail_optimized, two_tier
@@ -141,3 +142,37 @@ def test_flows_that_one_tier_has_sorted_are_sorted_anew_by_the_next(lab):
 @pytest.mark.topology(two_tier(switches=2, hosts=1, bridged=True).topology())
 def test_a_bridged_tree_is_one_subnet(lab):
     assert "ttl=64" in lab.host("host1").run("ping", "-c1", "-W1", ip(lab, "host2")).stdout
+
+
+def behind(leaf, mac):
+    """The switches behind which a leaf has a MAC."""
+    return next((row.get("vteps", []) for row in leaf.tables()["fdb"] if row["mac"] == mac), [])
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize(
+    "routing",
+    [
+        pytest.param(
+            routing, marks=pytest.mark.topology(leaf_spine(4, 1, 1, dual_tor=True, routing=routing).topology())
+        )
+        for routing in ("frr", "evpn")
+    ],
+)
+def test_hosts_on_two_leaves_keep_their_queue_pairs_when_a_leaf_loses_its_link(lab, routing):
+    """leaf1 and leaf2 have host1, leaf3 and leaf4 host2. Each of host1's links fails, one after the other."""
+    assert lab.scheduler.programs.warnings == []
+    ends = [lab.host(name)["bond0"] for name in ("host1", "host2")]
+    assert all(end.ping_gateway(within=5) for end in ends)
+    if routing == "evpn":
+        assert lab.scheduler.wait(lambda: len(behind(lab.switch("leaf3"), ends[0].mac)) == 2, SOON)
+    with open_endpoint(ends[0]) as near, open_endpoint(ends[1]) as far:
+        connect_pair(near, far, Attributes(timeout=16, retry_cnt=6))
+        for leaf in ("leaf1", "leaf2"):
+            assert near.write(PACKETS * 1024, within=SOON).ok
+            assert far.write(PACKETS * 1024, within=SOON).ok
+            with injected(lab, LinkDown(end=f"{leaf}:e1")):
+                assert near.write(PACKETS * 1024, within=SOON).ok
+                assert far.write(PACKETS * 1024, within=SOON).ok
+                assert far.load(0, PACKETS * 1024) == near.load(0, PACKETS * 1024)
+            assert lab.scheduler.wait(lambda: not lab["host1"].members_out(), 90)

@@ -93,8 +93,12 @@ def _switch(switch: Node) -> Iterator[str]:
         yield "      vlans:"
     for number, addresses in switch.vlans.items():
         yield f"        {number}: {_flow(addresses)}  # {switch.notes[number]}"
-    for key, value in switch.evpn().items():
+    for key, value in switch.gateway().items():
         yield f"      {key}: {_flow(value)}"
+    if switch.bonds:
+        yield "      bonds:"
+    for name, bond in switch.bonds.items():
+        yield f"        {name}: {_flow(bond)}"
     if switch.routes:
         yield "      routes:"
     for route in switch.routes:

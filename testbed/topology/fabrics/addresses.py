@@ -45,6 +45,11 @@ def vni(part: int) -> int:
     return 10_000 + 10 * part
 
 
+def lacp_system(part: int, number: int) -> str:
+    """Return the system's MAC that the leaves of the hosts' subnet `number` have in LACPDUs."""
+    return f"02:00:00:fa:{part:02x}:{number:02x}"
+
+
 def subnet(part: int, number: int | None, family: Family) -> IPNetwork:
     """Return the hosts' subnet `number` of a part, without a number the one subnet of a rail in a bridged fabric."""
     if number is None:

@@ -3,7 +3,8 @@ Fabrics with one tier of switches over the leaves, or none: single, two-tier, le
 tree of k-port switches (Al-Fares et al., SIGCOMM 2008).
 
 All but `single` and the fat tree are one pattern: hosts stand in groups, a group has a leaf for each rail, NIC r of
-each host of the group is on leaf r, and each leaf has one link to each switch of the upper tier.
+each host of the group is on leaf r, and each leaf has one link to each switch of the upper tier. With two leaves for
+each rail, a host has a bond of two links in the place of each NIC.
 """
 
 import re
@@ -19,6 +20,7 @@ from testbed.topology.fabrics.fabric import (
     addressing,
     at_least_one,
     at_most,
+    bonding,
     count,
     span,
 )
@@ -54,33 +56,48 @@ def two_tier(switches: int = 2, hosts: int = 4, **manner: Unpack[RoutedManner]) 
 
 
 def leaf_spine(
-    leaves: int = 4, spines: int = 2, hosts: int = 4, rails: int = 1, parallel: int = 1, **manner: Unpack[RoutedManner]
+    leaves: int = 4,
+    spines: int = 2,
+    hosts: int = 4,
+    rails: int = 1,
+    parallel: int = 1,
+    dual_tor: bool = False,
+    **manner: Unpack[RoutedManner],
 ) -> Fabric:
     """Make `leaves` times `hosts` hosts with `rails` NICs each; every leaf has `parallel` links to every spine.
 
     With several rails the leaves form groups of that size: NIC r of each host of a group is on leaf r of the group.
+    With `dual_tor` a group has two leaves for each rail, and a host a bond to both, by LACP: half as many hosts.
     """
     options = {"leaves": leaves, "spines": spines, "hosts": hosts, "rails": rails}
-    fabric = Fabric("leaf-spine", {**options, **({"parallel": parallel} if parallel > 1 else {})}, manner)
+    chosen: dict[str, int | str] = {"parallel": parallel} if parallel > 1 else {}
+    if dual_tor:
+        chosen["dual-tor"] = ""
+    fabric = Fabric("leaf-spine", {**options, **chosen}, manner)
     at_least_one(**options, parallel=parallel)
     fabric.parallel = parallel
     at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
-    at_most(addresses.MAX_PARTS * rails, "each has a number in an address", leaves=leaves)
+    tors = 2 if dual_tor else 1
+    size = rails * tors
+    at_most(addresses.MAX_PARTS * size, "each has a number in an address", leaves=leaves)
     if leaves < rails:
         raise InputError(f"rails is {rails} and leaves is {leaves}: rail {leaves + 1} has no leaf")
-    if leaves % rails:
+    if leaves % size:
+        missing, each = ("second leaf", "two leaves") if dual_tor else ("leaf", "one leaf")
         raise InputError(
-            f"leaves is {leaves} and rails is {rails}: the last group would have no leaf of rail {rails}",
-            hint=f"Leaves form groups with one leaf for each rail: choose a multiple of {rails}.",
+            f"leaves is {leaves} and rails is {rails}: the last group would have no {missing} of rail {rails}",
+            hint=f"Leaves form groups with {each} for each rail: choose a multiple of {size}.",
         )
-    fabric.check_hosts(hosts, hosts * (leaves // rails if fabric.one_subnet else 1) * rails)
+    fabric.check_hosts(hosts, hosts * (leaves // size if fabric.one_subnet else 1) * rails)
     fabric.check_links("leaves", leaves, leaves * spines * parallel)
+    nics = "bond" if dual_tor else "NIC"
     fabric.about = [
-        f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves * hosts, 'host')} with "
-        f"{count(rails, 'NIC')} each; {fabric.manner}.",
-        *addressing(fabric, "rail", "leaf" if rails == 1 else "group of leaves", "spine1"),
+        f"{count(leaves, 'leaf')}, {count(spines, 'spine')}, {count(leaves // tors * hosts, 'host')} with "
+        f"{count(rails, nics)} each; {fabric.manner}.",
+        *bonding(fabric),
+        *addressing(fabric, "rail", "leaf" if size == 1 else "group of leaves", "spine1"),
     ]
-    names = [[f"leaf{first + rail}" for rail in range(1, rails + 1)] for first in range(0, leaves, rails)]
+    names = [[f"leaf{first + number}" for number in range(1, size + 1)] for first in range(0, leaves, size)]
     return _build(fabric, [_spines(spines)], names, hosts * rails)
 
 
@@ -91,9 +108,10 @@ def rail_optimized(
     oversubscription: str = "1:1",
     spines: int = 0,
     rail_only: bool = False,
+    dual_tor: bool = False,
     **manner: Unpack[RoutedManner],
 ) -> Fabric:
-    """Make pods of `hosts` hosts with a leaf for each rail.
+    """Make pods of `hosts` hosts with a leaf for each rail, with `dual_tor` two, and a host has a bond to both by LACP.
 
     `oversubscription` is that of a leaf, downlinks to uplinks. Its uplinks are spread evenly over `spines`, by default
     one spine each. `rail_only` gives each rail its own spines: nothing joins two rails.
@@ -102,6 +120,8 @@ def rail_optimized(
     chosen: dict[str, int | str] = {"spines": spines} if spines else {}
     if rail_only:
         chosen["rail-only"] = ""
+    if dual_tor:
+        chosen["dual-tor"] = ""
     fabric = Fabric("rail-optimized", {**options, "oversubscription": oversubscription, **chosen}, manner)
     at_least_one(**options)
     at_most(addresses.MAX_RAILS, "each needs a VLAN", rails=rails)
@@ -112,17 +132,21 @@ def rail_optimized(
     if spines < 0 or uplinks % spines:
         raise InputError(f"spines is {spines}: the {uplinks} uplinks of a leaf cannot be divided evenly among them")
     fabric.parallel = uplinks // spines
-    fabric.check_links("pods", pods, pods * rails * uplinks)
+    tors = ["a", "b"] if dual_tor else [""]
+    fabric.check_links("pods", pods, pods * rails * len(tors) * uplinks)
     each = f"{fabric.parallel} to each spine" if fabric.parallel > 1 else "to a spine each"
     fabric.about = [
-        f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'NIC')} each: NIC R of a host is on leaf R "
-        "of its pod.",
+        f"{count(pods, 'pod')} of {count(hosts, 'host')} with {count(rails, 'bond' if dual_tor else 'NIC')} each: "
+        f"{'the bond of rail R is on leaves Ra and Rb' if dual_tor else 'NIC R of a host is on leaf R'} of its pod.",
         f"A leaf has {count(hosts, 'downlink')} and {count(uplinks, 'uplink')}, {each} ({oversubscription}); "
         f"{fabric.manner}.",
         *(["Each rail has spines of its own: nothing joins two rails."] if rail_only else []),
+        *bonding(fabric),
         *addressing(fabric, "rail", "pod", f"{PLANE.format(rail=1) if rail_only else ''}spine1"),
     ]
-    names = [[f"pod{pod}-leaf{rail}" for rail in range(1, rails + 1)] for pod in range(1, pods + 1)]
+    names = [
+        [f"pod{pod}-leaf{rail}{tor}" for rail in range(1, rails + 1) for tor in tors] for pod in range(1, pods + 1)
+    ]
     planes = (
         [_spines(spines, PLANE.format(rail=rail)) for rail in range(1, rails + 1)] if rail_only else [_spines(spines)]
     )
@@ -148,12 +172,13 @@ def _spines(number: int, before: str = "") -> list[str]:
 
 def _build(fabric: Fabric, planes: list[list[str]], groups: list[list[str]], hosts_each: int) -> Fabric:
     """Build the fabric. `planes` has the names of the switches over each rail, or one list for all; `groups` has the
-    names of the leaves of each group, by rail."""
+    names of the leaves of each group, by rail, with two leaves for each one after the other."""
     for names in planes:
         fabric.check_tree(names, [leaves[0] for leaves in groups])
     fabric.section(span([name for names in planes for name in names]))
     above = [fabric.add("switch", names) for names in planes]
-    rails = len(groups[0])
+    tors = 2 if fabric.dual_tor else 1
+    rails = len(groups[0]) // tors
     uppers_of = above if len(above) == rails else above * rails
     notes = [f"rail {rail}" for rail in range(1, rails + 1)] if rails > 1 else ["the hosts"]
     if fabric.bridged:  # a rail is one VLAN, and the first switch above it is its gateway
@@ -164,15 +189,19 @@ def _build(fabric: Fabric, planes: list[list[str]], groups: list[list[str]], hos
         host_names = [f"host{number}" for number in range((group - 1) * hosts_each + 1, group * hosts_each + 1)]
         fabric.section(f"{span(names)} and {span(host_names)}")
         leaves, hosts = fabric.add("switch", names), fabric.add("host", host_names)
-        if len(leaves) > 1:
+        if rails > 1:
             # One default route over all rails: what is bound to a NIC, as RoCE is, takes the next hop on that NIC.
-            subnets = [fabric.subnet(rail, group) for rail in range(1, len(leaves) + 1)]
+            subnets = [fabric.subnet(rail, group) for rail in range(1, rails + 1)]
             gateways = {family: [str(each[family][1]) for each in subnets] for family in subnets[0]}
             for host in hosts:
                 host.add_routes(fabric.anywhere(), gateways)
-        for rail, (leaf, uppers) in enumerate(zip(leaves, uppers_of, strict=True), start=1):
-            fabric.section(f"{leaf.name} to {span(host_names)} and to {span([upper.name for upper in uppers])}")
-            fabric.add_leaf(leaf, hosts, uppers, addresses.vlan(rail), notes[rail - 1], (rail, group))
+        for rail, uppers in enumerate(uppers_of, start=1):
+            own = leaves[(rail - 1) * tors : rail * tors]
+            for leaf in own:
+                fabric.section(f"{leaf.name} to {span(host_names)} and to {span([upper.name for upper in uppers])}")
+                fabric.add_leaf(leaf, hosts, uppers, addresses.vlan(rail), notes[rail - 1], (rail, group))
+            if fabric.dual_tor:
+                fabric.bond(hosts, own, (rail, group))
     return fabric.finish()
 
 

@@ -19,7 +19,7 @@ from testbed.topology.topology import Topology
 DEFAULTS = {"kind": "host"}
 ROUTINGS: tuple[str, ...] = get_args(Routing)
 GATEWAY_MAC, L3VNI = "02:00:00:00:00:fe", 4001
-"""Of all leaves of an EVPN fabric: the anycast gateway's MAC, and the network between their VRFs."""
+"""The MAC of a gateway that several leaves are, and the network between the VRFs of an EVPN fabric's leaves."""
 NODE_KINDS = {"host": {"nic": "hardware"}, "switch": {"profile": "sonic"}}
 
 
@@ -47,6 +47,7 @@ class Node:
     """The comments on VLANs by their number, and on routes by their destination."""
     ports: int = 0
     vnis: dict[int, int] = field(default_factory=dict)
+    bonds: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add_vlan(self, vlan: int, svi: Mapping[Family, str], note: str) -> None:
         self.vlans[vlan], self.notes[vlan] = _listed(svi.values()), note
@@ -64,12 +65,16 @@ class Node:
 
     def value(self) -> dict[str, Any] | None:
         kind = None if self.kind == DEFAULTS["kind"] else self.kind
-        keys = {"kind": kind, "vlans": self.vlans, **self.evpn(), "routes": self.routes}
+        keys = {"kind": kind, "vlans": self.vlans, **self.gateway(), "bonds": self.bonds, "routes": self.routes}
         return {key: value for key, value in keys.items() if value} or None
 
-    def evpn(self) -> dict[str, Any]:
-        """Return the keys of a leaf of an EVPN fabric: all of them are one gateway."""
-        return {"svi_mac": GATEWAY_MAC, "vnis": self.vnis, "l3vni": L3VNI} if self.vnis else {}
+    def gateway(self) -> dict[str, Any]:
+        """Return the keys of a leaf that is one gateway with others: all of an EVPN fabric, or two without a stack."""
+        if self.vnis:
+            return {"svi_mac": GATEWAY_MAC, "vnis": self.vnis, "l3vni": L3VNI}
+        if self.bonds and self.kind == "switch":
+            return {"svi_mac": GATEWAY_MAC, "host_routes": True, "profile_values": {"port_down": "purge"}}
+        return {}
 
 
 @dataclass(slots=True)
@@ -101,7 +106,9 @@ class Fabric:
         self.options = options
         self.bridged: bool = manner.get("bridged", False)
         self.family: Families = manner.get("family", 4)
-        self.routing: Routing = manner.get("routing", "static")
+        self.dual_tor = "dual-tor" in options
+        """True if each NIC of a host has two links, to two leaves."""
+        self.routing: Routing = manner.get("routing", "frr" if self.dual_tor else "static")
         self.management: bool = manner.get("management", False)
         self.parallel = 1
         """The number of links between a switch and each one above it."""
@@ -109,6 +116,9 @@ class Fabric:
             raise InputError(f"family is {self.family!r}; expected 4, 6 or dual")
         if self.routing not in ROUTINGS:
             raise InputError(f"routing is {self.routing!r}; expected {', '.join(ROUTINGS[:-1])} or {ROUTINGS[-1]}")
+        if self.dual_tor and (self.bridged or self.routing == "static"):
+            how = "bridged" if self.bridged else "by static routes"
+            raise InputError(f"dual_tor: two leaves cannot announce the same hosts {how}", hint="Choose frr or evpn.")
         if self.bridged and self.routing != "static":
             raise InputError(f"a bridged fabric has no routing: routing is {self.routing}", hint="Make it routed.")
         self.one_subnet = self.bridged or self.routing == "evpn"
@@ -191,6 +201,18 @@ class Fabric:
             self.trunks(leaf, uppers, vlan)
         else:
             leaf.add_routes(self.anywhere(), self.join(leaf, uppers, self.subnet(*place)))
+
+    def bond(self, hosts: Iterable[Node], leaves: Sequence[Node], place: tuple[int, int]) -> None:
+        """Make a bond of each host's last NICs, which are on all of these leaves: one LACP partner, with EVPN an
+        Ethernet segment, without it two leaves that tell each other nothing."""
+        evpn = self.routing == "evpn"
+        for number, host in enumerate(hosts, start=1):
+            for leaf in leaves:
+                port = {"members": [f"e{number}"], "system": addresses.lacp_system(*place)}
+                leaf.bonds[f"po{number}"] = {**port, "es_id": number} if evpn else port
+            members = [f"eth{nic}" for nic in range(host.ports - len(leaves) + 1, host.ports + 1)]
+            bond = {"members": members} if evpn else {"members": members, "broadcast_neighbor": True}
+            host.bonds[f"bond{len(host.bonds)}"] = bond
 
     def join(self, lower: Node, uppers: Iterable[Node], below: Mapping[Family, object]) -> dict[Family, list[str]]:
         """Make routed cables; each upper switch gets a route to `below`. Return the upper addresses: none with FRR."""
@@ -278,6 +300,16 @@ def span(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
 
 
+def bonding(fabric: Fabric) -> list[str]:
+    """Return comments on the bonds of hosts on two leaves."""
+    if not fabric.dual_tor:
+        return []
+    bond = "Two links of a host are a bond: they end at two leaves that are one LACP partner and one gateway."
+    if fabric.routing == "evpn":
+        return [bond, "EVPN knows the two port channels as an Ethernet segment."]
+    return [bond, "The leaves tell each other nothing: each announces a host by a route, from its ARP table."]
+
+
 def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
     """Return comments on addresses. `first` and `second` are an address's parts, such as a rail and a leaf."""
     family = fabric.family
@@ -295,7 +327,8 @@ def addressing(fabric: Fabric, first: str, second: str, top: str) -> list[str]:
     a, b = first[0].upper(), second[0].upper()
     vlan = f"VLAN {a}0" if first == "rail" else "VLAN 10"
     subnet = _either(family, f"10.{a}.{b}.0/24", f"2001:db8:{a}:{b}::/64")
-    hosts = f"The hosts of {first} {a}, {second} {b} are in {vlan}, {subnet}, with their switch as gateway."
+    gateway = "their two leaves" if fabric.dual_tor else "their switch"
+    hosts = f"The hosts of {first} {a}, {second} {b} are in {vlan}, {subnet}, with {gateway} as gateway."
     if fabric.routing == "frr":
         found = "FRR finds the routes: BGP unnumbered, ECMP, BFD."
         return [hosts, f"A link between switches is routed and has no addresses. {found}"]

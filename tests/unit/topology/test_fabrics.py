@@ -236,6 +236,56 @@ class TestEvery:
                 assert leaf.l3vni == 4001
                 assert svi.vni == 10_000 + 10 * int(str(svi.address).split(".")[1])
 
+    @pytest.mark.parametrize("routing", ["frr", "evpn"])
+    @pytest.mark.parametrize(
+        ("kind", "options", "rails"),
+        [
+            ("leaf-spine", {"leaves": 4}, 1),
+            ("leaf-spine", {"leaves": 8, "rails": 2, "family": "dual"}, 2),
+            ("rail-optimized", {"rails": 3}, 3),
+        ],
+    )
+    def test_with_two_tors_a_host_has_a_bond_to_two_leaves_that_are_one(
+        self, kind: str, options: dict[str, int | str], rails: int, routing: str
+    ) -> None:
+        fabric = make(kind, {**options, "dual_tor": True, "routing": routing})
+        plan = Topology.parse(text(fabric)).plan(profiles=load_profiles())
+        assert plan == fabric.topology().plan(profiles=load_profiles())
+        assert {len(host.bonds) for host in hosts(plan)} == {rails}
+        segments = Counter[tuple[str, int]]()
+        for host in hosts(plan):
+            for end in host.bonds:
+                assert end.bond
+                assert end.bond.mode == "802.3ad"
+                assert end.bond.broadcast_neighbor == (routing == "frr")
+                peers = [host.interface(member).peer for member in end.bond.members]
+                leaves = [plan.nodes[node] for node, _ in peers]
+                assert len({leaf.name for leaf in leaves}) == 2
+                channels = [
+                    leaf.interface(leaf.interface(port).master) for leaf, (_, port) in zip(leaves, peers, strict=True)
+                ]
+                found = {(port.bond.system, port.bond.es_id) for port in channels if port.bond}
+                assert len(found) == 1
+                segments.update(found)
+                svis = [leaf.svis[0] for leaf in leaves]
+                assert {(svi.mac, svi.address.ip) for svi in svis if svi.address} == {
+                    ("02:00:00:00:00:fe", end.gateway)
+                }
+                assert {leaf.host_routes for leaf in leaves} == {routing == "frr"}
+        if routing == "evpn":
+            assert set(segments.values()) == {1}
+            assert all(number for _, number in segments)
+
+    def test_without_a_word_on_routing_two_tors_have_frr(self) -> None:
+        fabric = leaf_spine(4, 2, 2, dual_tor=True)
+        assert fabric.command == (
+            "testbed topology new leaf-spine --leaves 4 --spines 2 --hosts 2 --rails 1 --dual-tor --routing frr"
+        )
+        assert (len(hosts(fabric.topology().plan())), fabric.about[0]) == (
+            4,
+            "4 leaves, 2 spines, 4 hosts with 1 bond each; routed.",
+        )
+
     @every
     def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
         kind, *words = fabric.command.removeprefix("testbed topology new ").split()
@@ -419,6 +469,22 @@ class TestRefusals:
             ("single", {"routing": "frr"}, "single has no option 'routing'"),
             ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; expected static, frr or evpn"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "a bridged fabric has no routing: routing is frr"),
+            ("fat-tree", {"dual_tor": True}, "fat-tree has no option 'dual_tor'"),
+            (
+                "leaf-spine",
+                {"dual_tor": True, "routing": "static"},
+                "dual_tor: two leaves cannot announce the same hosts by static routes\n  Choose frr or evpn.",
+            ),
+            (
+                "leaf-spine",
+                {"dual_tor": True, "bridged": True},
+                "dual_tor: two leaves cannot announce the same hosts b",
+            ),
+            (
+                "leaf-spine",
+                {"dual_tor": True, "leaves": 3},
+                "leaves is 3 and rails is 1: the last group would have no second leaf of rail 1",
+            ),
         ],
     )
     def test_what_cannot_be_made_is_one_error_that_names_the_value(
