@@ -1,9 +1,9 @@
-from typing import Any, Literal
+from typing import Literal
+
+from evpn_tables import LEAF2, LEAF3, becomes, behind, entry
 
 from testbed import Field, HostInterface, Parameters, ProfileName, Run, Scenario, Variant
 
-LEAF2, LEAF3 = "10.255.0.3", "10.255.0.4"
-"""Their tunnels' addresses."""
 PAUSE_S = 10.0
 """Between two moves."""
 
@@ -96,20 +96,3 @@ class EvpnDuplicateFreeze(Scenario[Settings]):
             one, other = other, one
             run.sleep(PAUSE_S, "until the next move")
         return one
-
-
-def entry(run: Run, leaf: str, mac: str) -> dict[str, Any]:
-    """A MAC as a leaf has it; empty if it does not."""
-    rows = run.lab.switch(leaf).tables()["fdb"]
-    return next((row for row in rows if row["mac"] == mac), {})
-
-
-def behind(run: Run, mac: str) -> list[str]:
-    """The switches behind which leaf1 has a MAC."""
-    found: list[str] = entry(run, "leaf1", mac).get("vteps", [])
-    return found
-
-
-def becomes(run: Run, mac: str, vtep: str) -> bool:
-    """Whether leaf1 comes to have a MAC behind a switch."""
-    return run.lab.scheduler.wait(lambda: behind(run, mac) == [vtep], 5)

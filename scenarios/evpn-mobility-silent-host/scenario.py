@@ -1,9 +1,8 @@
-from typing import Any, Literal
+from typing import Literal
+
+from evpn_tables import LEAF2, LEAF3, becomes, behind, entry
 
 from testbed import Field, Parameters, ProfileName, Run, Scenario, Variant
-
-LEAF2, LEAF3 = "10.255.0.3", "10.255.0.4"
-"""Their tunnels' addresses."""
 
 
 class Settings(Parameters):
@@ -68,7 +67,7 @@ class EvpnMobilitySilentHost(Scenario[Settings]):
             astray = here.capture("udp port 4791")
             status = run.write(client, there)
 
-        lost, number = len(astray.roce(to=mac)), entry(run, mac).get("sequence")
+        lost, number = len(astray.roce(to=mac)), entry(run, "leaf1", mac).get("sequence")
         run.note(completion=status, leaf1_sent_to=before, frames_to_old_host=lost, sequence=number)
         if run.observe_status(status, "the machine is reached in its new rack"):
             run.expect("leaf1 sent to", before, LEAF3 if p.announce == "garp" else "nowhere")
@@ -79,22 +78,5 @@ class EvpnMobilitySilentHost(Scenario[Settings]):
         run.expect("the frames went to the old host", lost, lambda frames: frames >= 4)
         run.expect("its gateway answers the machine", there.ping_gateway(), True)
         run.expect("once it spoke, leaf1 has it behind leaf3", becomes(run, mac, LEAF3), True)
-        run.expect("by its first move", entry(run, mac).get("sequence"), 1)
+        run.expect("by its first move", entry(run, "leaf1", mac).get("sequence"), 1)
         run.expect("and it is reached", run.write(client, there), "SUCCESS")
-
-
-def entry(run: Run, mac: str) -> dict[str, Any]:
-    """A MAC as leaf1 has it; empty if it does not."""
-    rows = run.lab.switch("leaf1").tables()["fdb"]
-    return next((row for row in rows if row["mac"] == mac), {})
-
-
-def behind(run: Run, mac: str) -> list[str]:
-    """The switches behind which leaf1 has a MAC."""
-    found: list[str] = entry(run, mac).get("vteps", [])
-    return found
-
-
-def becomes(run: Run, mac: str, vtep: str) -> bool:
-    """Whether leaf1 comes to have a MAC behind a switch."""
-    return run.lab.scheduler.wait(lambda: behind(run, mac) == [vtep], 5)

@@ -1,0 +1,1 @@
+../evpn-mobility-silent-host/evpn_tables.py

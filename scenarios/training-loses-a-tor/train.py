@@ -1,0 +1,1 @@
+../link-flap-during-allreduce/train.py
