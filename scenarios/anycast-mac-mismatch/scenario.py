@@ -51,13 +51,16 @@ class AnycastMacMismatch(Scenario[Settings]):
     def run(self, run: Run, p: Settings) -> None:
         (storage,) = run.nics("storage")
         gpu = run.lab.host("gpu")["bond0"]
-        labels = [Attributes(flow_label=1000 * number) for number in range(1, FLOWS + 1)]
+        labels = [Attributes(flow_label=number) for number in range(1, FLOWS + 1)]
 
         run.expect("the server knows its gateway", gpu.ping_gateway(), True)
         known = gpu.neighbour(gpu.gateway())
         owners = [leaf for leaf in ("leaf1", "leaf2") if run.lab.switch(leaf).svi_mac() == known]
         run.expect("leaves with the MAC that it has", owners, ["leaf1", "leaf2"] if p.macs == "equal" else ["leaf1"])
+        before = sent(run)
         flows = [run.connect(f"connection {number}", gpu, storage, one) for number, one in enumerate(labels, 1)]
+        least = min(after - was for was, after in zip(before, sent(run), strict=True))
+        run.expect("packets over the link that has fewer: some WRITEs", least, lambda packets: packets >= 8)
         spread = storage.neighbour(storage.gateway())
         run.expect("its peer in another rack has the same MAC for its gateway", spread, known)
 
@@ -88,3 +91,8 @@ class AnycastMacMismatch(Scenario[Settings]):
         run.expect("the peer still has the dead leaf's MAC", storage.neighbour(storage.gateway()), known)
         run.expect("leaf2 is the server's gateway, with another MAC", gpu.ping_gateway(within=3), True)
         run.expect("which it has now", gpu.neighbour(gpu.gateway()), run.lab.switch("leaf2").svi_mac())
+
+
+def sent(run: Run) -> list[int]:
+    """The packets that each link of the server has sent."""
+    return [run.lab.host("gpu")[link].counters()["tx_packets"] for link in ("eth1", "eth2")]

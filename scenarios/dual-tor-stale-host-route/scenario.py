@@ -39,9 +39,9 @@ class DualTorStaleHostRoute(Scenario[Settings]):
     leaf's LACPDUs, after a minute and a half at the slow rate, sends by the other link only, and no longer has the leaf
     for a partner.
 
-    On real gear: `show ip route` of a spine has the server's /32 by both leaves; on the one `show ip arp` has the
-    server, and its port is down or `show mac address-table address` has nothing. Flows die by their source port; ping
-    works always or never.
+    On real gear: `show ip route` of a spine has the server's /32 by both leaves. One of them has the server in `show ip
+    arp`, and nothing in `show mac address-table address`, or a port with output and no input. Flows die by their source
+    port; ping works always or never.
 
     The fixes: entries that go with their port, as HPN's switches remove them; for the one-way link, switches whose port
     channel is down without a partner, with LACP's fast rate (here, as in Linux, it becomes a link without LACP and

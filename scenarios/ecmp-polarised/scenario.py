@@ -36,12 +36,12 @@ class EcmpPolarised(Scenario[Settings]):
     the last (`show interfaces counters rates`); the hash calculators of leaf and spine give the same number for a
     packet. Rates are scaled: 10 Mbit/s stand for 400 Gbit/s.
 
-    The fixes: a seed for each tier, which is enough, or for each switch (Arista `ip load-sharing … seed`, NX-OS `ip
-    load-sharing address … universal-id`); an offset of the hash bits that a tier uses (Broadcom's OFFSET_ECMP).
+    The fixes: a seed for each tier, which is enough, or for each switch (NX-OS `ip load-sharing … universal-id`,
+    SONiC's ecmp_hash_seed); an offset of the hash bits that a tier uses (Broadcom's OFFSET_ECMP).
 
-    Sources: SONiC pull requests 1089 and 3390 set the seed by the switch's type (ToR, leaf, spine). 17215 and 17505
-    mend Broadcom switches, on which the seed alone had no effect. Issue 25441: fabrics of more than three tiers need
-    seeds of their own.
+    Sources: sonic-buildimage pull requests 1089 and 3390 set the seed by the switch's type (ToR, leaf, spine); 17215,
+    17505 and 18912 set an offset, too, after an SDK no longer did. Issue 25441: more than three tiers need seeds of
+    their own.
     """
 
     tags = ("fabric", "congestion")

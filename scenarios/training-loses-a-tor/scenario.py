@@ -46,7 +46,7 @@ class TrainingLosesATor(Scenario[Settings]):
     left.
 
     Sources: Alibaba HPN (Qian et al., SIGCOMM 2024) gives leaves as a single point of failure as the reason for its
-    dual-ToR. Meta (Gangidi et al., SIGCOMM 2024) has one leaf a rack and restarts such jobs from a checkpoint.
+    dual-ToR. Meta's racks (Gangidi et al., SIGCOMM 2024) have one leaf, the RTSW.
     """
 
     tags = ("training", "fabric", "link")
