@@ -117,6 +117,7 @@ def _vlans(row: InterfaceRow) -> str:
     type=click.Choice(["static", "frr", "evpn"]),
     help="static: routes in the file, the default; frr: BGP on the switches; evpn: BGP, and VLANs behind all leaves.",
 )
+@click.option("--evpn", "routing", flag_value="evpn", help="The same as --routing evpn.")
 @click.option(
     "--management", is_flag=True, help="Add what training jobs need: mgmt0 on each host, and a launcher host."
 )

@@ -25,6 +25,15 @@ def test_a_fabric_is_printed_or_written(capsys: pytest.CaptureFixture[str]) -> N
     assert "# Made by `testbed topology new single --hosts 2 --routed`." in printed
 
 
+def test_evpn_has_a_short_name(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for words in ["--evpn"], ["--routing", "evpn"]:
+        assert invoke(["topology", "new", "leaf-spine", "--dual-tor", *words]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert "es_id: 1" in texts[0]
+
+
 def test_what_was_edited_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     Path("lab.clab.yml").write_text("mine")
     assert invoke(["topology", "new", "single", "-o", "lab.clab.yml"]) == 2
