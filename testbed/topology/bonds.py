@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices, listing
 from testbed.topology.kinds import KINDS
-from testbed.topology.kinds.bond_keys import BondDefinition
+from testbed.topology.kinds.bond_keys import BondDefinition, system_of
 from testbed.topology.plan import FAMILIES
 from testbed.topology.resolve import ResolvedLink
 from testbed.topology.resolved import Given, Port, ResolvedNode
@@ -21,7 +21,6 @@ def resolve(nodes: Mapping[str, ResolvedNode], links: Iterable[ResolvedLink], pr
     for node in nodes.values():
         for bond in node.bonds.values():
             bond.peer = bond.members[0].peer.carrier
-            _check_partners(bond, problems)
 
 
 def _definitions(node: ResolvedNode) -> Mapping[str, BondDefinition]:
@@ -69,18 +68,24 @@ def _check_member(port: Port, link_of: Mapping[Port, ResolvedLink], place: Path,
         problems.add(own.path, f"{port} and {bond.members[0]} are in one bond, and one of them is not routed")
 
 
+def check_partners(nodes: Mapping[str, ResolvedNode], problems: Problems) -> None:
+    """Report bonds whose members end at several nodes that are not one partner."""
+    for node in nodes.values():
+        for bond in node.bonds.values():
+            _check_partners(bond, problems)
+
+
 def _check_partners(bond: Port, problems: Problems) -> None:
-    """Report a bond whose members end at several nodes that are not one partner."""
     partners = {port.peer.node.name: port.peer.carrier for port in bond.members}
     definition = _definitions(bond.node)[bond.name]
     if len(partners) == 1 or definition.mode == "active-backup":
         return
-    ends = [_definitions(one.node).get(one.name) for one in partners.values()]
-    systems = {end.system if end else None for end in ends}
+    ends = [(_definitions(one.node).get(one.name), one.node) for one in partners.values()]
+    systems = {system_of(end, node) if end else None for end, node in ends}
     if definition.mode == "802.3ad" and len(systems) == 1 and None not in systems:
         return
     wrong = f"the members of {bond} end at {listing(partners)}, which are not one system to it"
-    cure = "give their port channels the same 'system', or use mode active-backup"
+    cure = "give their port channels the same 'system', or 'mlag', or use mode active-backup"
     problems.add((*bond.path, "members"), f"{wrong}: {cure}")
 
 

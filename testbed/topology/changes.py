@@ -30,6 +30,7 @@ BIRTH: Mapping[str, str] = {
     "vtep": "'vnis'",
     "l3vni": "'l3vni'",
     "multihoming": "the Ethernet segments of the lab",
+    "mlag": "'mlag'",
 }
 """What a node has from its begin, by the field of its plan: another value makes it anew."""
 REWIRED = "master", "mac", "rdma", "nic", "hardware", "routed", "lossless", "pfc", "qos"

@@ -101,6 +101,8 @@ class Bond:
     """802.3ad: whether ARP and neighbour discovery are sent by all members."""
     es_id: int = 0
     """The local discriminator of its Ethernet segment, with `system` (RFC 7432, section 5, type 3); 0: it is none."""
+    mlag: int = 0
+    """The number that it has in common with the port channel of the other switch of a pair; 0: it has none."""
 
 
 def vxlan_port(vni: int) -> str:
@@ -224,6 +226,22 @@ class Bgp:
     router_id: IPv4Address
     evpn: bool = False
     """True if it speaks EVPN, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mlag:
+    """A switch's part in a pair that is one LACP system to hosts."""
+
+    peer: str
+    """The other switch."""
+    peer_link: str
+    """The port to it."""
+    talks_by: str
+    """The port by which the two talk: the peer link, or that of a link of its own."""
+    system: str
+    """The MAC of the pair in LACPDUs."""
+    timeout_s: int
+    """Seconds without a message after which the other switch counts as lost."""
 
 
 ABSOLUTE = ".absolute"
@@ -354,6 +372,8 @@ class Node:
     """Switches with a VTEP: true if some port channels of the lab are Ethernet segments."""
     anycast: bool = False
     """Switches: true if the MAC of its SVIs may be that of other switches, too."""
+    mlag: Mlag | None = None
+    """Switches: its part in a pair that is one LACP system."""
 
     def interface(self, name: str) -> Interface:
         return next(i for i in (*self.interfaces, *self.bonds) if i.name == name)

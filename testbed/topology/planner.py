@@ -6,7 +6,7 @@ from typing import Any
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import Path, choices
-from testbed.topology import bonds, evpn, management, starts, subnets
+from testbed.topology import bonds, evpn, management, mlag, starts, subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kept import Kept
 from testbed.topology.kinds import KINDS, bond_keys
@@ -62,6 +62,8 @@ def make_plan(
     for link in links:
         set_vlans(link, problems)
     bonds.set_vlans(nodes)
+    mlag.check(nodes, problems)
+    bonds.check_partners(nodes, problems)
     evpn.check(nodes, links, problems)
     problems.stop()
     segments = build_segments(nodes, links, problems)

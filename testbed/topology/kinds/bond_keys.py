@@ -7,7 +7,7 @@ from pydantic import Field
 from testbed.documents.problems import Problems
 from testbed.topology.definition import Definition
 from testbed.topology.plan import Bond, HashPolicy
-from testbed.topology.resolved import Port
+from testbed.topology.resolved import Port, ResolvedNode
 from testbed.topology.values import MAX_VNI, Address4, Address6, InterfaceName, Mac
 
 Mode = Literal["802.3ad", "active-backup", "balance-xor"]
@@ -15,6 +15,7 @@ OF_MODE = {
     "broadcast_neighbor": ("802.3ad",),
     "es_id": ("802.3ad",),
     "lacp_rate": ("802.3ad",),
+    "mlag": ("802.3ad",),
     "system": ("802.3ad",),
     "hash": ("802.3ad", "balance-xor"),
     "primary": ("active-backup",),
@@ -47,12 +48,21 @@ class BondDefinition(Definition):
     es_id: int | None = Field(None, ge=1, le=MAX_VNI)
     """Switch, 802.3ad: the number of its Ethernet segment beside `system` (EVPN multihoming): port channels of several
     switches with both in common lead to one host."""
+    mlag: int | None = Field(None, ge=1, le=65535)
+    """Switch, 802.3ad: the number that the port channels of one host have in common on the two switches of a pair
+    (`mlag` of the switch), whose LACP system they have."""
     mac: Mac | None = None
     """Default: that of its first member."""
     ipv4: Address4 | None = None
     """Host: its address with the prefix length; planned when absent."""
     ipv6: Address6 | None = None
     """Host: its IPv6 address; planned when absent if its VLAN or segment has IPv6 addresses."""
+
+
+def system_of(definition: BondDefinition, node: ResolvedNode) -> str | None:
+    """Return the LACP system's MAC of a bond: its own one's, or that of the pair of switches that has it."""
+    pair = getattr(node.keys, "mlag", None) if definition.mlag is not None else None
+    return pair.system if pair else definition.system
 
 
 def bond(definition: BondDefinition, port: Port, problems: Problems) -> Bond:
@@ -70,9 +80,10 @@ def bond(definition: BondDefinition, port: Port, problems: Problems) -> Bond:
         **given,
         min_links=definition.min_links or 0,
         primary=definition.primary or "",
-        system=definition.system or "",
+        system=system_of(definition, port.node) or "",
         broadcast_neighbor=bool(definition.broadcast_neighbor),
         es_id=definition.es_id or 0,
+        mlag=definition.mlag or 0,
     )
 
 

@@ -7,9 +7,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from testbed.documents.problems import Problems
 from testbed.topology.addressing import bgp, svi_mac
 from testbed.topology.definition import BridgeKeys, RoutedKeys
-from testbed.topology.kinds import vrrp_keys
+from testbed.topology.kinds import mlag_keys, vrrp_keys
 from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Shape, static_routes
+from testbed.topology.kinds.mlag_keys import MlagKeys
 from testbed.topology.kinds.vrrp_keys import VrrpKeys
 from testbed.topology.plan import Interface, Node, Svi, by_family
 from testbed.topology.resolved import Given, Port, ResolvedNode
@@ -37,7 +38,7 @@ SviAddresses = Annotated[
 Vlans = Annotated[dict[VlanKey, SviAddresses], Field(json_schema_extra={"additionalProperties": False})]
 
 
-class SwitchKeys(VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
+class SwitchKeys(MlagKeys, VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
     profile: str | None = None
     """Switch: the name of its ARP/MAC profile, for example `cisco-nxos`."""
     profile_values: dict[str, Any] | None = None
@@ -153,4 +154,5 @@ class Switch(Kind):
             vtep=speaker.router_id if speaker and node.vnis else None,
             l3vni=keys.l3vni or 0,
             anycast=keys.svi_mac is not None,
+            mlag=mlag_keys.plan(node),
         )

@@ -18,8 +18,8 @@ def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> Non
     assert refused(with_node("{kind: host, nick: rxe}")) == [
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
         "allowed: binds, bonds, cmd, congestion_control, congestion_values, ecmp_seed, entrypoint, env, exec, group, "
-        "healthcheck, host_routes, image, kind, l3vni, labels, mgmt-ipv4, mgmt-ipv6, network-mode, nic, "
-        "… (34 in all); "
+        "healthcheck, host_routes, image, kind, l3vni, labels, mgmt-ipv4, mgmt-ipv6, mlag, network-mode, "
+        "… (35 in all); "
         "did you mean 'nic'?"
     ]
 
@@ -123,7 +123,8 @@ def test_keys_of_a_kind_are_checked_where_the_kind_is_described() -> None:
         "name: lab\ntopology:\n  kinds: {switch: {nic: rxe}, host: {kind: host}}\n  nodes: {a: {kind: host}}\n"
     )
     assert lines[0].startswith(
-        "t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: stp, routes, sysctls, bonds, vrrp, profile"
+        "t.yml:3:20: 'nic' is a key of a host, not of a switch; allowed: stp, routes, sysctls, bonds, vrrp, mlag, "
+        "profile"
     )
     assert lines[1] == "t.yml:3:38: 'kind' belongs to a node, a group or the defaults, not to a kind"
 
