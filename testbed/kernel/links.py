@@ -215,6 +215,10 @@ class Links(Netlink):
         """Set the member that carries the traffic of a bond in mode active-backup whenever it is up."""
         self._change_bond(index, netlink.u32(_BOND_PRIMARY, member))
 
+    def set_system(self, index: int, system: str) -> None:
+        """Set the MAC in the LACPDUs of a bond, which must be down."""
+        self._change_bond(index, netlink.attribute(_BOND_SYSTEM, mac_bytes(system)))
+
     def _change_bond(self, index: int, *data: bytes) -> None:
         information = netlink.string(IFLA_INFO_KIND, "bond") + netlink.nested(IFLA_INFO_DATA, *data)
         self.request(RTM_NEWLINK, header(index) + netlink.nested(IFLA_LINKINFO, information))
@@ -316,6 +320,11 @@ class Links(Netlink):
         a next-hop group; with 0 for both: drop it."""
         given = netlink.u32(_IFLA_BRPORT_BACKUP_PORT, tunnel) + netlink.u32(_IFLA_BRPORT_BACKUP_NHID, group)
         self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + netlink.nested(_IFLA_PROTINFO, given))
+
+    def set_learning(self, index: int, learn: bool) -> None:
+        """Set whether a bridge learns MACs from a port."""
+        given = netlink.nested(_IFLA_PROTINFO, netlink.u8(_IFLA_BRPORT_LEARNING, learn))
+        self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
 
     def set_flooding(self, index: int, flood: bool) -> None:
         """Set whether a bridge floods frames to unknown MACs out of a port."""

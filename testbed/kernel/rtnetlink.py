@@ -28,7 +28,9 @@ RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
 LINK, NEIGH, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE, NEXTHOP = 1, 3, 5, 7, 9, 11, 32
 """Multicast groups, RTNLGRP_…."""
 FAMILIES: dict[Family, int] = {4: socket.AF_INET, 6: socket.AF_INET6}
-NUD_NOARP, NUD_PERMANENT = 0x40, 0x80
+_NUD_REACHABLE, NUD_NOARP, NUD_PERMANENT = 0x02, 0x40, 0x80
+NOTIFY, IDLE = 1, 2
+"""Bits of `FdbEntry.activity` (FDB_NOTIFY_BIT, FDB_NOTIFY_INACTIVE_BIT)."""
 NUD_STATES = {
     **{0x00: "NONE", 0x01: "INCOMPLETE", 0x02: "REACHABLE", 0x04: "STALE", 0x08: "DELAY", 0x10: "PROBE"},
     **{0x20: "FAILED", NUD_NOARP: "NOARP", NUD_PERMANENT: "PERMANENT"},
@@ -53,6 +55,7 @@ _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS, _RTAX_MTU = 6, 7, 8, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, _RTA_MULTIPATH, _RTNH_F_DEAD = 1, 4, 5, 9, 1
 _NDA_DST, _NDA_LLADDR, _NDA_CACHEINFO, _NDA_VLAN, _NDA_MASTER, _NTF_MASTER = 1, 2, 3, 5, 9, 0x4
 _NDA_PROTOCOL, _NDA_NH_ID, _NDA_FLAGS_EXT, _NTF_SELF, _NTF_EXT_LEARNED = 12, 13, 15, 0x2, 0x10
+_NDA_FDB_EXT_ATTRS, _NFEA_ACTIVITY_NOTIFY = 14, 1
 _PEER_SYNC = 0x2  # NTF_E_MH_PEER_SYNC of FRR's include/linux/neighbour.h; the kernel has another flag for it
 _NHA_ID, _NHA_GROUP, _NHA_GATEWAY = 1, 2, 6
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_RETRANS_TIME = 1, 6, 1, 5
@@ -99,6 +102,9 @@ class FdbEntry:
     """The far end of the tunnel to it."""
     group: int = 0
     """The number of the next-hop group to it, of several far ends."""
+    activity: int = 0
+    """NOTIFY if the kernel reports when frames from the MAC come and when none have come for the ageing time, and IDLE
+    while none come; 0 if it does not."""
 
 
 class Route(NamedTuple):
@@ -165,6 +171,17 @@ class Rtnetlink(Links):
     def delete_fdb(self, index: int, vlan: int, mac: str) -> None:
         """Delete a bridge's learned entry for a MAC on a port."""
         self._delete(RTM_DELNEIGH, _fdb(index, _NTF_MASTER, mac, vlan))
+
+    def place_mac(self, index: int, vlan: int, mac: str) -> None:
+        """Put a MAC on a port of a bridge, which does not forget it, follows it to another port, and reports whether
+        frames from it come."""
+        body = _fdb(index, _NTF_MASTER, mac, vlan, NUD_NOARP)
+        notify = netlink.u8(_NFEA_ACTIVITY_NOTIFY, NOTIFY | IDLE)
+        self.request(RTM_NEWNEIGH, body + netlink.nested(_NDA_FDB_EXT_ATTRS, notify), _UPSERT)
+
+    def learn_mac(self, index: int, vlan: int, mac: str) -> None:
+        """Have a bridge's entry for a MAC as if a frame from it had just come in at a port."""
+        self.request(RTM_NEWNEIGH, _fdb(index, _NTF_MASTER, mac, vlan, _NUD_REACHABLE), _UPSERT)
 
     def set_bridge_mac(self, bridge: int, vlan: int, mac: str) -> None:
         """Make a MAC one of a bridge's own in a VLAN: it takes in frames for it, and learns it at no port."""
@@ -330,6 +347,7 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
     (vlan,) = struct.unpack("=H", values.get(_NDA_VLAN, bytes(2)))
     _, _, idle, _ = struct.unpack("=IIII", values.get(_NDA_CACHEINFO, bytes(16)))  # confirmed, used, updated, users
     bridge = netlink.number(values.get(_NDA_MASTER, b""))
+    extended = netlink.attributes(values.get(_NDA_FDB_EXT_ATTRS, b""))
     return FdbEntry(
         index,
         bridge,
@@ -339,6 +357,7 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
         idle,
         behind=ip_address(values[_NDA_DST]) if _NDA_DST in values else None,
         group=netlink.number(values.get(_NDA_NH_ID, b"")),
+        activity=netlink.number(extended.get(_NFEA_ACTIVITY_NOTIFY, b"")),
     )
 
 
@@ -347,9 +366,9 @@ def _address(index: int, address: IPInterface) -> bytes:
     return header + b"".join(netlink.attribute(kind, address.ip.packed) for kind in (_IFA_LOCAL, _IFA_ADDRESS))
 
 
-def _fdb(index: int, flags: int, mac: str, vlan: int | None = None) -> bytes:
+def _fdb(index: int, flags: int, mac: str, vlan: int | None = None, state: int = 0) -> bytes:
     """Pack a message about a MAC: of the interface itself, or of its bridge."""
-    state = NUD_PERMANENT if flags == _NTF_SELF else 0
+    state = NUD_PERMANENT if flags == _NTF_SELF else state
     body = _NDMSG.pack(socket.AF_BRIDGE, index, state, flags, 0) + netlink.attribute(_NDA_LLADDR, mac_bytes(mac))
     return body if vlan is None else body + netlink.attribute(_NDA_VLAN, struct.pack("=H", vlan))
 

@@ -459,7 +459,8 @@ class Claim(Entry):
     port: str | None = None
     old_port: str | None = None
     reason: str
-    """The packet (`garp`, `request`, `reply`), `evpn` for an announcement of another switch, or another reason."""
+    """The packet (`garp`, `request`, `reply`), `evpn` for an announcement of another switch, `mlag` for what the other
+    switch of a pair says, or another reason."""
 
 
 class Unresolved(Neighbour):
@@ -488,7 +489,7 @@ class Fdb(Data):
     port: str
     old_port: str | None = None
     reason: str | None = None
-    """`evpn`: another switch has announced it."""
+    """`evpn`: another switch has announced it; `mlag`: the other switch of a pair sees it."""
     vteps: list[str] | None = None
     """The switches behind which it is, by the addresses of their tunnels."""
 
@@ -510,6 +511,21 @@ class VirtualRouter(Data):
     vlan: int
     ip: str
     mac: str
+
+
+class Pair(Data):
+    peer: str
+    """The other switch."""
+    role: str
+    """`active` or `standby`."""
+    reason: str | None = None
+    """`timeout`: it is not heard; `unheard`: it does not hear this one; `restarted`: it has begun anew."""
+
+
+class PairPorts(Data):
+    ports: list[str]
+    system: str | None = None
+    """The pair's LACP system."""
 
 
 class Route(Data):
@@ -554,7 +570,12 @@ class BfdRefused(Data):
 
 
 MISS = Kind("arp.miss", Neighbour, "a packet for {ip} meets no ARP entry")
-LEARNED = Kind("arp.learned", Claim, "ARP {ip} is at {mac}", {"evpn": "ARP {ip} is at {mac}, as EVPN says"})
+LEARNED = Kind(
+    "arp.learned",
+    Claim,
+    "ARP {ip} is at {mac}",
+    {"evpn": "ARP {ip} is at {mac}, as EVPN says", "mlag": "ARP {ip} is at {mac}, as the other switch says"},
+)
 UPDATED = Kind(
     "arp.updated",
     Claim,
@@ -562,6 +583,7 @@ UPDATED = Kind(
     {
         "port-changed": "ARP {ip} at {mac} moves from port {old_port} to {port}",
         "evpn": "ARP {ip} is at {mac} on {port} from now on, as EVPN says",
+        "mlag": "ARP {ip} moves from {old_mac} to {mac}, as the other switch says",
     },
 )
 REFRESH = Kind(
@@ -589,16 +611,30 @@ CLEARED = Kind(
 )
 PROXIED = Kind("arp.proxied", Entry, "ARP for {ip} is answered to {mac} in its owner's place")
 RESTORED = Kind("arp.restored", Restored, "ARP has {entries} entries from before the reboot, and asks for each")
-FDB_LEARNED = Kind("fdb.learned", Fdb, "FDB {mac} is on {port}", {"evpn": "FDB {mac} is on {port}, behind {vteps}"})
+FDB_LEARNED = Kind(
+    "fdb.learned",
+    Fdb,
+    "FDB {mac} is on {port}",
+    {"evpn": "FDB {mac} is on {port}, behind {vteps}", "mlag": "FDB {mac} is on {port}, as the other switch says"},
+)
 FDB_MOVED = Kind(
     "fdb.moved",
     Fdb,
     "FDB {mac} moves from {old_port} to {port}",
-    {"evpn": "FDB {mac} moves from {old_port} to {port}, behind {vteps}"},
+    {
+        "evpn": "FDB {mac} moves from {old_port} to {port}, behind {vteps}",
+        "mlag": "FDB {mac} moves from {old_port} to {port}, as the other switch says",
+    },
 )
 FDB_AGED = Kind("fdb.aged", Fdb, "FDB {mac} on {port} ages out")
 FDB_FLUSHED = Kind(
-    "fdb.flushed", Fdb, "FDB {mac} on {port} is flushed", {"evpn": "FDB {mac} on {port} is withdrawn by EVPN"}
+    "fdb.flushed",
+    Fdb,
+    "FDB {mac} on {port} is flushed",
+    {
+        "evpn": "FDB {mac} on {port} is withdrawn by EVPN",
+        "mlag": "FDB {mac} on {port} is gone: neither switch of the pair sees it, or they do not hear each other",
+    },
 )
 PORT_DISABLED = Kind("port.disabled", Port, "{port} is disabled: {mac} moves too often")
 PORT_ENABLED = Kind("port.enabled", Port, "{port} is enabled again")
@@ -613,6 +649,20 @@ EVPN_SEGMENT = Kind(
 EVPN_DUPLICATE = Kind("evpn.duplicate", Duplicate, "A MAC or an address moves too often between switches (EVPN).")
 VRRP_MASTER = Kind("vrrp.master", VirtualRouter, "VRRP: it is master for {ip} at {mac}")
 VRRP_BACKUP = Kind("vrrp.backup", VirtualRouter, "VRRP: it is master for {ip} at {mac} no longer")
+MLAG_UP = Kind("mlag.up", Pair, "MLAG: it hears {peer} and is {role}")
+MLAG_LOST = Kind(
+    "mlag.lost",
+    Pair,
+    "MLAG: {peer} is lost, it is {role} and alone",
+    {
+        "unheard": "MLAG: {peer} does not hear it, it is {role} and alone",
+        "restarted": "MLAG: {peer} has begun anew, it is {role}",
+    },
+)
+MLAG_LEFT = Kind("mlag.left", PairPorts, "MLAG: {ports} leave the LACP system {system}")
+MLAG_JOINED = Kind("mlag.joined", PairPorts, "MLAG: {ports} are in the LACP system {system} again")
+MLAG_DISABLED = Kind("mlag.disabled", PairPorts, "MLAG: {ports} are disabled without the peer link")
+MLAG_ENABLED = Kind("mlag.enabled", PairPorts, "MLAG: {ports} are enabled again")
 ROUTE_INSTALLED = Kind("route.installed", Route, "{to} is reached by {ports}")
 ROUTE_LOST = Kind("route.lost", Route, "there is no route to {to}")
 ROUTING_CONVERGED = Kind("routing.converged", Converged, "FRR has found all routes.")

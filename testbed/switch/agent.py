@@ -92,6 +92,8 @@ class Agent:
         restart: the CPU returns from a warm reboot, see ControlPlane.restart.
         add_routed (index, port): it has one more router interface.
         serve_bfd (place): it is the data plane of the bfdd that listens there.
+        mlag: the state of its pair, see `Pair.state`, with `delay`; set_mlag (delay): it tells the other switch so many
+        seconds late.
         leave: the agent runs the switch no longer.
         """
         return self._request(command, switch=switch, **arguments)

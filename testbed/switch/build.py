@@ -88,6 +88,8 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> D
     for route in node.routes:
         kernel.add_route(route.destination, route.via, replace=True)
     plane.configure(profile)
+    if plane.pair:
+        plane.pair.prepare()
     return plane
 
 

@@ -24,6 +24,10 @@ class FdbChange:
     lost: fdb.Lost = "aged"
     vteps: tuple[str, ...] = ()
     """The far ends of the port, if it is a VXLAN network's."""
+    synced: bool = False
+    """True for an entry that the other switch of a pair has told (MLAG)."""
+    comes: bool = True
+    """False if no frames from the MAC come here; only of such an entry it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,13 @@ class RouterChange:
 @dataclass(frozen=True, slots=True)
 class PortDown:
     """A port of the bridge has no link any more. The FDB loses its MACs before or after."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortUp:
+    """A port of the bridge has a link."""
 
     port: str
 
@@ -103,6 +114,7 @@ Change = (
     | FabricEntry
     | SegmentsChange
     | PortDown
+    | PortUp
     | CarrierLost
     | SviChange
     | Flushed

@@ -5,11 +5,11 @@ Pure: inputs are times (nanoseconds of any monotonic clock) and random numbers, 
 clock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from testbed.protocol import events
-from testbed.switch.core import Core, CpuLimit, DeleteNeighbour, Effect, Send, SetNeighbour
+from testbed.switch.core import Core, CpuLimit, DeleteNeighbour, Effect, Heard, Send, SetNeighbour
 from testbed.switch.fdb import Fdb, Lost
 from testbed.switch.frames import NO_MAC, REQUEST
 from testbed.switch.learning import Learning
@@ -22,9 +22,11 @@ from testbed.topology.plan import FAMILIES, Family, IPAddress, IPInterface, Svi
 class ControlPlane:
     """While its CPU is out (`pause`) it handles no packet and no timer, but still commands and FDB changes."""
 
-    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float]) -> None:
-        """`draw` returns a random number of 0 to 1."""
-        self.fdb = Fdb(core := Core(switch, svis, profile, draw))
+    def __init__(
+        self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float], *, paired: bool = False
+    ) -> None:
+        """`draw` returns a random number of 0 to 1; `paired` is one of two switches that are one to hosts (MLAG)."""
+        self.fdb = Fdb(core := Core(switch, svis, profile, draw, paired=paired))
         self._core = core
         self._neighbours = Neighbours(core, self.fdb)
         self._learning = Learning(core, self.fdb, self._neighbours)
@@ -56,6 +58,8 @@ class ControlPlane:
         listens = not self.out and self._core.svis.handles(vlan, family)
         if listens and self._arp_limit.admits(now, vlan, family):
             discarded = self._learning.learn(now, vlan, packet)
+            if self._core.paired:
+                self._neighbours.report(now, (vlan, packet.sender_ip))
             if packet.op == REQUEST and not discarded:
                 self._answer(vlan, packet)
         return self._core.done()
@@ -71,10 +75,18 @@ class ControlPlane:
         return self._core.done()
 
     def on_fdb(
-        self, now: int, vlan: int, mac: str, port: str | None, lost: Lost = "aged", vteps: tuple[str, ...] = ()
+        self,
+        now: int,
+        vlan: int,
+        mac: str,
+        port: str | None,
+        lost: Lost = "aged",
+        vteps: tuple[str, ...] = (),
+        *,
+        synced: bool = False,
     ) -> list[Effect]:
-        """Record that the bridge learned `mac` on `port`, or lost it (None)."""
-        self.fdb.change(now, vlan, mac, port, lost, vteps)
+        """Record that the bridge learned `mac` on `port`, or lost it (None); see `Fdb.change`."""
+        self.fdb.change(now, vlan, mac, port, lost, vteps, synced=synced)
         self._neighbours.follow_fdb(vlan, mac)
         return self._core.done()
 
@@ -88,6 +100,19 @@ class ControlPlane:
         """Handle that EVPN has put another switch's address into the kernel's table, or has withdrawn it (None)."""
         self._neighbours.follow_fabric((vlan, ip), mac)
         return self._core.done()
+
+    def on_told(self, now: int, vlan: int, ip: IPAddress, mac: str) -> list[Effect]:
+        """Handle that the other switch of a pair has heard an address at a MAC."""
+        svis = self._core.svis
+        if not self.out and svis.on_link(vlan, ip) and not svis.owns(ip):
+            self._neighbours.take(now, (vlan, ip), mac)
+        return self._core.done()
+
+    def heard(self) -> Iterator[Heard]:
+        """Yield the addresses that packets have made here."""
+        for (vlan, ip), entry in self._neighbours.table.entries.items():
+            if not entry.synced:
+                yield Heard(vlan, ip, entry.mac)
 
     def on_carrier_lost(self, now: int, vlan: int) -> list[Effect]:
         """Handle an SVI that has lost its carrier: the profile says whether its entries go."""

@@ -69,7 +69,16 @@ class Event:
     fields: dict[str, str | int | list[str]]
 
 
-Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Event
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A packet of its owner has made or confirmed an address here: the other switch of a pair has to know."""
+
+    vlan: int
+    ip: IPAddress
+    mac: str
+
+
+Effect = Send | SetNeighbour | DeleteNeighbour | BlockLossless | SetPort | Heard | Event
 
 
 class Svis:
@@ -190,9 +199,12 @@ def _own_addresses(svi: _Svi) -> frozenset[IPAddress]:
 
 
 class Core:
-    def __init__(self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float]) -> None:
-        """`draw` returns a random number of 0 to 1."""
+    def __init__(
+        self, switch: str, svis: Sequence[Svi], profile: Profile, draw: Callable[[], float], *, paired: bool = False
+    ) -> None:
+        """`draw` returns a random number of 0 to 1; `paired` is one of two switches that are one to hosts (MLAG)."""
         self.profile = profile
+        self.paired = paired
         self.draw = draw
         self.svis = Svis(svis)
         self._switch = switch

@@ -5,6 +5,7 @@ The kernel forwards. It does no ARP and, on an SVI with an IPv6 address, no neig
 neighbour entry it sends RTM_GETNEIGH once and queues the packet until the control plane decides. `build` sets this up.
 """
 
+import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
@@ -24,6 +25,7 @@ from testbed.switch.changes import (
     Lost,
     Miss,
     PortDown,
+    PortUp,
     RouteChange,
     RouterChange,
     SegmentsChange,
@@ -31,6 +33,7 @@ from testbed.switch.changes import (
 )
 from testbed.switch.cpu_port import CpuPort
 from testbed.switch.kernel_neighbours import KernelNeighbours
+from testbed.switch.mlag.pair_plane import PairPlane
 from testbed.switch.multihoming import Multihoming
 from testbed.switch.profile import Profile
 from testbed.switch.svi_interfaces import SviInterfaces
@@ -80,6 +83,8 @@ class DataPlane:
         self.neighbours = KernelNeighbours(node, self._svis, self._netlink)
         several = (node, self._netlink, self._svis, self.neighbours, _BUFFER)
         self._multihoming = Multihoming(*several) if node.multihoming else None
+        self.pair = PairPlane(node, self._netlink, _BUFFER) if node.mlag else None
+        """What the switch has of a pair that is one to hosts (MLAG)."""
 
     def attach(self, port: Interface) -> None:
         """Make an interface of the switch's namespace a port, and set it up."""
@@ -110,13 +115,17 @@ class DataPlane:
         self._netlink.close()
         if self.bfd:
             self.bfd.close()
+        if self.pair:
+            self.pair.close()
 
     def filenos(self) -> list[int]:
         """Return descriptors that are readable when there may be something for `changes`, for `packets`."""
         return [file.fileno() for file in self._files()]
 
     def _files(self) -> list[Rtnetlink | PacketSocket]:
-        return [self._monitor, *self.cpu_port.files(), *([self._multihoming.requests] if self._multihoming else [])]
+        several = [self._multihoming.requests] if self._multihoming else []
+        pair = [self.pair.socket] if self.pair else []
+        return [self._monitor, *self.cpu_port.files(), *several, *pair]
 
     # Inputs from the switch
 
@@ -222,7 +231,8 @@ class DataPlane:
             return self._tunnels.far_end(kind, entry, self._netlink)
         if entry.state & rt.NUD_PERMANENT:
             return None
-        if kind == rt.RTM_NEWNEIGH and entry.state & rt.NUD_NOARP:
+        synced = self.pair is not None and bool(entry.activity)
+        if kind == rt.RTM_NEWNEIGH and entry.state & rt.NUD_NOARP and not synced:
             self._static.add((entry.vlan, entry.mac))
         else:
             self._static.discard((entry.vlan, entry.mac))
@@ -230,12 +240,14 @@ class DataPlane:
         if self._tunnels.bridged(kind, entry):
             return FdbChange(*key, None, "evpn") if kind == rt.RTM_DELNEIGH else None
         if kind == rt.RTM_NEWNEIGH:
-            return FdbChange(*key, self._port_name(entry.index))
+            return FdbChange(*key, self._port_name(entry.index), synced=synced, comes=not entry.activity & rt.IDLE)
+        if synced:
+            return FdbChange(*key, None, "mlag")
         # The bridge reports not why it forgot a MAC, but how long the MAC was idle, in whole ticks.
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(*key, None, "aged" if aged else "flushed")
 
-    def _link(self, kind: int, body: bytes) -> Iterator[PortDown | CarrierLost | SviChange | RouterChange]:
+    def _link(self, kind: int, body: bytes) -> Iterator[PortDown | PortUp | CarrierLost | SviChange | RouterChange]:
         found = link_state(body)
         if found is None:
             return
@@ -247,8 +259,7 @@ class DataPlane:
             self._ports.pop(index, None)
         if (is_port and link.carrier) != (index in self._linked):
             self._linked ^= {index}
-            if index not in self._linked:
-                yield PortDown(link.name)
+            yield (PortUp if index in self._linked else PortDown)(link.name)
         if kind == links.RTM_DELLINK:
             yield from self._svis.gone(index)
             yield from self._virtual.gone(index)
@@ -289,6 +300,23 @@ class DataPlane:
         """Delete the bridge's learned entry for a MAC; a static entry stays."""
         index = self._port(port)
         if index is not None and (vlan, mac) not in self._static:
+            self._netlink.delete_fdb(index, vlan, mac)
+
+    def place_mac(self, vlan: int, mac: str, port: str) -> None:
+        """Put a MAC on a port that the other switch of a pair sees."""
+        if (index := self._port(port)) is not None:
+            with contextlib.suppress(OSError):  # the port has left the VLAN, or the bridge
+                self._netlink.place_mac(index, vlan, mac)
+
+    def learn_mac(self, vlan: int, mac: str, port: str) -> None:
+        """Have an entry as if the bridge had learned a MAC on a port."""
+        if (index := self._port(port)) is not None:
+            with contextlib.suppress(OSError):  # as above, or the port is down
+                self._netlink.learn_mac(index, vlan, mac)
+
+    def remove_mac(self, vlan: int, mac: str, port: str) -> None:
+        """Remove a MAC that was put on a port, if it is still there."""
+        if (index := self._port(port)) is not None:
             self._netlink.delete_fdb(index, vlan, mac)
 
     def set_port(self, port: str, up: bool) -> None:

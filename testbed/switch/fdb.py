@@ -11,8 +11,9 @@ from testbed.switch.timers import nanoseconds
 
 Flow = tuple[int, str]
 """(VLAN, MAC)"""
-Lost = Literal["aged", "flushed", "evpn"]
-"""The end of an entry: its age; a port that went down, or a command; another switch that withdrew it."""
+Lost = Literal["aged", "flushed", "evpn", "mlag"]
+"""The end of an entry: its age; a port that went down, or a command; another switch that withdrew it, by EVPN, or that
+of a pair."""
 
 
 class Fdb:
@@ -21,6 +22,8 @@ class Fdb:
     def __init__(self, core: Core) -> None:
         self.ports: dict[Flow, str] = {}
         self.vteps: dict[Flow, tuple[str, ...]] = {}
+        self.synced: set[Flow] = set()
+        """Those that only the other switch of a pair has seen."""
         self._core = core
         self._guard = MoveGuard()
 
@@ -36,19 +39,29 @@ class Fdb:
         return port is not None and port != self._core.svis.network(vlan)
 
     def change(
-        self, now: int, vlan: int, mac: str, port: str | None, lost: Lost = "aged", vteps: tuple[str, ...] = ()
+        self,
+        now: int,
+        vlan: int,
+        mac: str,
+        port: str | None,
+        lost: Lost = "aged",
+        vteps: tuple[str, ...] = (),
+        *,
+        synced: bool = False,
     ) -> None:
-        """Record that the bridge learned `mac` on `port`, with these far ends of a tunnel, or lost it (None)."""
+        """Record that the bridge learned `mac` on `port`, with these far ends of a tunnel, or lost it (None). `synced`:
+        the other switch of a pair sees it there."""
         flow = vlan, mac
+        (self.synced.add if synced and port else self.synced.discard)(flow)
         old, old_vteps = self.port(*flow), self.vteps.pop(flow, ())
         if vteps:
             self.vteps[flow] = vteps
-        by: dict[str, Any] = {"reason": "evpn", "vteps": [*vteps]} if vteps else {}
+        by: dict[str, Any] = {"reason": "evpn", "vteps": [*vteps]} if vteps else {"reason": "mlag"} if synced else {}
         if port is None:
             if old is not None:
                 del self.ports[flow]
                 gone = events.FDB_AGED if lost == "aged" else events.FDB_FLUSHED
-                by = {"reason": "evpn"} if lost == "evpn" else {}
+                by = {"reason": lost} if lost in ("evpn", "mlag") else {}
                 self._core.emit(gone(vlan=vlan, mac=mac, port=old, **by))
         elif old is None:
             self.ports[flow] = port
@@ -56,7 +69,7 @@ class Fdb:
         elif port != old or vteps != old_vteps:
             self.ports[flow] = port
             self._core.emit(events.FDB_MOVED(vlan=vlan, mac=mac, port=port, old_port=old, **by))
-            if vteps:
+            if vteps or synced:
                 return
             for disabled in self._guard.moved(now, (vlan, mac), port, self._core.profile):
                 self._core.do(SetPort(disabled, up=False))
@@ -78,8 +91,9 @@ class Fdb:
     def rows(self) -> list[dict[str, Any]]:
         rows = []
         for flow, port in sorted(self.ports.items()):
-            row = {"vlan": flow[0], "mac": flow[1], "port": port}
-            rows.append({**row, "vteps": [*self.vteps[flow]]} if flow in self.vteps else row)
+            row: dict[str, Any] = {"vlan": flow[0], "mac": flow[1], "port": port}
+            row |= {"vteps": [*self.vteps[flow]]} if flow in self.vteps else {}
+            rows.append(row | ({"state": "synced"} if flow in self.synced else {}))
         return rows
 
     def _enable(self, ports: list[str]) -> None:

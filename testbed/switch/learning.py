@@ -30,7 +30,7 @@ class Learning:
         if packet.probe:
             return False
         key = (vlan, packet.sender_ip)
-        if self._is_announced(key, packet):
+        if self._is_announced(key, packet) or self._is_ours(key, packet):
             return False
         if reason := self._untrustworthy(vlan, packet):
             self._core.emit_of(key, events.IGNORED(mac=packet.sender_mac, reason=reason))
@@ -56,6 +56,12 @@ class Learning:
         entry = self._neighbours.table.entries.get(key)
         asked = key in self._neighbours.table.unresolved or (entry is not None and entry.asked)
         return not (asked and packet.op != REQUEST and self._to_us(key[0], packet))
+
+    def _is_ours(self, key: Key, packet: Packet) -> bool:
+        """Return whether a packet is from the other switch of a pair, as the gateway that both are."""
+        svis = self._core.svis
+        ours = self._core.paired and svis.owns(packet.sender_ip, key[0])
+        return ours and svis.mac_of(*key) == packet.sender_mac
 
     def _with_mac(self, vlan: int, packet: Packet) -> Packet:
         """Fill in the MAC that a solicited advertisement may omit in answer to a unicast solicitation, as Linux does
@@ -100,6 +106,8 @@ class Learning:
     def _add(self, now: int, key: Key, packet: Packet, via: str, merges: bool) -> None:
         adds = self._core.profile.garp_new if via == "garp" else via == "request" and self._to_us(key[0], packet)
         adds |= self._core.svis.network(key[0]) is not None
+        # The other switch of the pair has asked, and a hash has led the answer here.
+        adds |= self._core.paired and self._answers(key[0], packet, via)
         if adds or (key in self._neighbours.table.unresolved and merges):
             answered = self._answers(key[0], packet, via)
             self._neighbours.create(now, key, packet.sender_mac, via, answered=answered)

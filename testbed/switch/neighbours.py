@@ -6,7 +6,7 @@ them. Each action counts from its own deadline, so a late call does not shift la
 """
 
 from testbed.protocol import events
-from testbed.switch.core import BlockLossless, Core, CpuLimit, DeleteNeighbour, SetNeighbour
+from testbed.switch.core import BlockLossless, Core, CpuLimit, DeleteNeighbour, Heard, SetNeighbour
 from testbed.switch.fdb import Fdb
 from testbed.switch.frames import BROADCAST
 from testbed.switch.table import Claim, Entry, Key, NeighbourTable, Probing, Unresolved
@@ -65,8 +65,28 @@ class Neighbours:
             entry.reachable, entry.probing = True, None
         entry.confirmed, entry.port = now, port or entry.port
         entry.probes, entry.asked, entry.claim, entry.late = 0, False, None, 0
+        entry.synced = False
         self.table.most_recent(key)
         self._deadlines.arm(key)
+
+    def report(self, now: int, key: Key) -> None:
+        """Report an address that a packet has just made or confirmed."""
+        entry = self.table.entries.get(key)
+        if entry is not None and entry.confirmed == now:
+            self._core.do(Heard(*key, entry.mac))
+
+    def take(self, now: int, key: Key, mac: str) -> None:
+        """Take over what the other switch of a pair has heard of an address; it lives while either hears it."""
+        entry = self.table.entries.get(key)
+        synced = entry is None or entry.synced or entry.mac != mac
+        if entry is None:
+            self.create(now, key, mac, "mlag", answered=False)
+        elif entry.mac != mac:
+            self.update(now, key, entry, mac, "mlag", answered=False)
+        else:
+            self.confirm(now, key, entry, self._fdb.port(key[0], mac), answered=False)
+        if (entry := self.table.entries.get(key)) is not None:
+            entry.synced = synced
 
     def verify(self, now: int, key: Key, entry: Entry, mac: str) -> None:
         """Verify a changed MAC: ask the old owner first."""

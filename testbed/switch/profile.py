@@ -121,6 +121,13 @@ class Profile(BaseModel):
     """Time for which the switch does not follow a duplicate, in whole seconds; 0: until it is cleared. None: a
     duplicate is only reported."""
 
+    mlag_session_lost: Literal["leave", "keep"] = "leave"
+    """Action of the standby of a pair (MLAG) that does not hear the other switch. leave: its port channels get an LACP
+    system of their own, so that hosts use those of the other switch. keep: both stay one system."""
+    mlag_peer_link_down: Literal["keep", "disable"] = "keep"
+    """Action of the standby without the peer link, if it still hears the other switch by a link of its own. disable:
+    the members of its port channels go down until the peer link is back."""
+
     arp_cap: Entries | None = None
     """Maximum number of entries of a family, including unresolved ones. None: no limit."""
     arp_cap_per_svi: Entries | None = None

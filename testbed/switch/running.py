@@ -17,20 +17,23 @@ from testbed.protocol import events
 from testbed.switch.bfd.speaker import Speaker
 from testbed.switch.changes import (
     CarrierLost,
+    Change,
     FabricEntry,
     FdbChange,
     Flushed,
     Lost,
     Miss,
     PortDown,
+    PortUp,
     RouteChange,
     RouterChange,
     SegmentsChange,
     SviChange,
 )
 from testbed.switch.control import ControlPlane
-from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
+from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Heard, Send, SetNeighbour, SetPort
 from testbed.switch.dataplane import DataPlane
+from testbed.switch.mlag.runner import PairRunner
 from testbed.switch.packets import PROTOCOLS, Packet
 from testbed.switch.profile import Profile
 from testbed.switch.segments import ELECTION_S, Segments
@@ -39,7 +42,7 @@ from testbed.topology.plan import Family
 
 COMMANDS = (
     *("tables", "clear", "clear_fdb", "set", "profile", "set_cpu", "cpu", "restart", "add_routed"),
-    *("follow_segments", "serve_bfd"),
+    *("follow_segments", "serve_bfd", "mlag", "set_mlag"),
 )
 """Methods of a switch that the parent may call."""
 SLACK = 110_000_000
@@ -140,7 +143,9 @@ class _Switch:
         self.data = data
         self._emit = emit
         self._random: random.Random | None = None
-        self._control = ControlPlane(data.node.name, data.node.svis, profile, self._draw)
+        self._control = ControlPlane(
+            data.node.name, data.node.svis, profile, self._draw, paired=data.node.mlag is not None
+        )
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -151,6 +156,7 @@ class _Switch:
             self._loop.add_reader(fileno, self.catch_up)
         self._bfd = Speaker(data.bfd, data.address_of) if data.bfd else None
         self._act(self._control.start)
+        self._pair = PairRunner(data, self._control, self._take_changes, self._do) if data.pair else None
         self.catch_up()
 
     def _draw(self) -> float:
@@ -164,6 +170,8 @@ class _Switch:
         self._stop_bfd()
         if self._timer is not None:
             self._timer.cancel()
+        if self._pair:
+            self._pair.close()
 
     def catch_up(self) -> None:
         """Handle all input up to now: table changes, packets, deadlines."""
@@ -177,6 +185,8 @@ class _Switch:
         for lost in self.data.losses():
             self._report(lost)
         self._act(self._control.on_timer)
+        if self._pair:
+            self._pair.catch_up()
         self._set_timer()
 
     def _handle(self, vlan: int, packet: Packet) -> None:
@@ -188,29 +198,46 @@ class _Switch:
             match change:
                 case Lost():
                     self._report(change)
-                case Miss(vlan, ip):
-                    self._act(self._control.on_miss, vlan, ip)
-                case FdbChange(vlan, mac, port, lost, vteps):
-                    self._act(self._control.on_fdb, vlan, mac, port, lost, vteps)
+                case FdbChange(vlan, mac, port, lost, vteps, synced, comes):
+                    now = time.monotonic_ns()
+                    told = synced and not comes
+                    self._do(now, self._control.on_fdb(now, vlan, mac, port, lost, vteps, synced=told))
+                    if self._pair:
+                        self._pair.on_fdb(change)
                 case PortDown(port):
-                    self._act(self._control.on_port_down, port)
+                    if not (self._pair and self._pair.backs(port)):
+                        self._act(self._control.on_port_down, port)
+                    self._port_changed(port, up=False)
+                case PortUp(port):
+                    self._port_changed(port, up=True)
                 case SegmentsChange():
                     self._follow_segments()
-                case FabricEntry(vlan, ip, mac):
-                    self._do(time.monotonic_ns(), self._control.on_fabric(vlan, ip, mac))
-                case SviChange(vlan, mac, addresses):
-                    self._act(self._control.on_svi, vlan, mac, addresses)
-                case Flushed(vlan, ip):
-                    self._act(self._control.on_flushed, vlan, ip)
-                case RouterChange(vlan, mac, ips):
-                    self._act(self._control.on_router, vlan, mac, ips)
-                case CarrierLost(vlan):
-                    self._act(self._control.on_carrier_lost, vlan)
                 case RouteChange(to, ports):
                     name = self.data.node.name
                     fields: dict[str, str | int | list[str]] = {"switch": name, "to": str(to), "ports": list(ports)}
                     kind = events.ROUTE_INSTALLED if ports else events.ROUTE_LOST
                     self._do(time.monotonic_ns(), [Event(kind.name, fields)])
+                case _:
+                    self._take_change_of_svi(change)
+
+    def _take_change_of_svi(self, change: Change) -> None:
+        match change:
+            case Miss(vlan, ip):
+                self._act(self._control.on_miss, vlan, ip)
+            case FabricEntry(vlan, ip, mac):
+                self._do(time.monotonic_ns(), self._control.on_fabric(vlan, ip, mac))
+            case SviChange(vlan, mac, addresses):
+                self._act(self._control.on_svi, vlan, mac, addresses)
+            case Flushed(vlan, ip):
+                self._act(self._control.on_flushed, vlan, ip)
+            case RouterChange(vlan, mac, ips):
+                self._act(self._control.on_router, vlan, mac, ips)
+            case CarrierLost(vlan):
+                self._act(self._control.on_carrier_lost, vlan)
+
+    def _port_changed(self, port: str, *, up: bool) -> None:
+        if self._pair:
+            self._pair.on_port(port, up=up)
 
     def _follow_segments(self) -> None:
         """Follow zebra's segments now, and when an election that begins now is over."""
@@ -275,6 +302,8 @@ class _Switch:
         profile = self._control.profile.replace(**values)
         self.data.configure(profile)
         self._act(self._control.set_profile, profile)
+        if self._pair:
+            self._pair.on_profile()
         self._set_timer()
 
     def profile(self) -> dict[str, Any]:
@@ -290,6 +319,13 @@ class _Switch:
 
     def cpu(self) -> dict[str, Any]:
         return {"out": self._control.out, "delay": self._delay}
+
+    def mlag(self) -> dict[str, Any]:
+        return {**self._pair.state(), "delay": self._pair.delay} if self._pair else {}
+
+    def set_mlag(self, delay: float) -> None:
+        assert self._pair
+        self._pair.delay = delay
 
     def add_routed(self, index: int, port: str) -> None:
         self.data.know_routed(index, port)
@@ -361,5 +397,8 @@ class _Switch:
                     self.data.block_lossless(ip, blocked)
                 case SetPort(port, up):
                     self.data.set_port(port, up)
+                case Heard() as heard:
+                    if self._pair:
+                        self._pair.on_heard(now, heard)
                 case Event(kind, fields):
                     self._emit({"t": now, "kind": kind, **fields})

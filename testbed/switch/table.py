@@ -47,6 +47,8 @@ class Entry:
     probing: Probing | None = None
     blocked: bool = False
     """True if lossless packets for it are dropped."""
+    synced: bool = False
+    """True if only the other switch of a pair has heard it (MLAG)."""
     late: int = 0
     """Nanoseconds by which its deadlines moved because the CPU was out."""
     jitter: int = 0
@@ -109,7 +111,8 @@ class NeighbourTable:
                 row |= {"state": self.unresolved[key].state, "mac": None, "port": None, "age": None}
             else:
                 age = (now - entry.confirmed) / SECOND
-                row |= {"state": "resolved", "mac": entry.mac, "port": entry.port, "age": age}
+                state = "synced" if entry.synced else "resolved"
+                row |= {"state": state, "mac": entry.mac, "port": entry.port, "age": age}
             rows.append(row)
         return rows
 

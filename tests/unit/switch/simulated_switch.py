@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.protocol.events import named
 from testbed.switch.control import ControlPlane
-from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Send, SetNeighbour, SetPort
+from testbed.switch.core import BlockLossless, DeleteNeighbour, Effect, Event, Heard, Send, SetNeighbour, SetPort
 from testbed.switch.fdb import Lost
 from testbed.switch.frames import NO_MAC, REPLY, REQUEST, Arp
 from testbed.switch.packets import Packet
@@ -32,15 +32,17 @@ SVIS = (
 class Switch:
     """Runs a control plane against a clock in seconds and keeps the data plane's neighbour table."""
 
-    def __init__(self, of: Profile, svis: tuple[Svi, ...] = SVIS) -> None:
+    def __init__(self, of: Profile, svis: tuple[Svi, ...] = SVIS, *, paired: bool = False) -> None:
         self.drawn = 0.0
         """What it draws."""
-        self.plane = ControlPlane("leaf", svis, of, lambda: self.drawn)
+        self.plane = ControlPlane("leaf", svis, of, lambda: self.drawn, paired=paired)
         self.now = 0.0
         self.neighbours: dict[tuple[int, IPAddress], str] = {}
         self.blocked: set[tuple[int, IPAddress]] = set()
         self.disabled: set[str] = set()
         self.sent: list[Send] = []
+        self.heard: list[tuple[IPAddress, str]] = []
+        """What the other switch of a pair has to know."""
         self.events: list[Event] = []
         self.forgotten: list[tuple[int, IPAddress]] = []
         self._apply(self.plane.start(0))
@@ -67,6 +69,10 @@ class Switch:
         else:
             self.neighbours[vlan, ip] = mac
         self._apply(self.plane.on_fabric(vlan, ip, mac))
+
+    def told(self, ip: IPAddress, mac: str, vlan: int = 10) -> None:
+        """The other switch of a pair has heard an address."""
+        self._apply(self.plane.on_told(self._ns(), vlan, ip, mac))
 
     def port_down(self, port: str) -> None:
         self._apply(self.plane.on_port_down(self._ns(), port))
@@ -127,6 +133,8 @@ class Switch:
                     (self.disabled.discard if up else self.disabled.add)(port)
                 case Send():
                     self.sent.append(effect)
+                case Heard(_, ip, mac):
+                    self.heard.append((ip, mac))
                 case Event(kind, fields):
                     self.events.append(effect)
                     assert named(kind, fields).sentence()

@@ -28,7 +28,7 @@ SVI = Svi(10, "vlan10", GATEWAY_MAC, IPv4Interface(f"{GATEWAY}/24"))
 class Pipes:
     """Stands for DataPlane: JSON lines written to its pipe are what the kernel would have to say."""
 
-    bfd = None
+    bfd = pair = None
 
     def __init__(self, name: str, did: Path) -> None:
         self.node = Node(name, "switch", (), svis=(SVI,))
