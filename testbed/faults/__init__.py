@@ -48,6 +48,8 @@ from testbed.faults.lossless import PauseIgnored as PauseIgnored
 from testbed.faults.lossless import PauseNotSent as PauseNotSent
 from testbed.faults.lossless import PauseStorm as PauseStorm
 from testbed.faults.lossless import SlowReceiver as SlowReceiver
+from testbed.faults.mlag import MlagSyncLate as MlagSyncLate
+from testbed.faults.mlag import MlagSyncLost as MlagSyncLost
 from testbed.faults.packet import ExactPacket as ExactPacket
 from testbed.faults.switch import ArpAgeing as ArpAgeing
 from testbed.faults.switch import ArpCapacity as ArpCapacity

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from testbed.protocol.live import LinkRow, Measured, NodeRow
+from testbed.protocol.live import LinkRow, Measured, NodeRow, TableRow
 from testbed.records import counter_names
 from testbed.records.counter_names import Counter
 
@@ -110,11 +110,23 @@ def families(measured: Measured) -> Families:
             if row["table"] == "vrrp":
                 place = {"node": switch, "vlan": str(row["vlan"]), "ip": row["ip"], "mac": row["mac"]}
                 found.add("testbed_vrrp_master", row["state"] == "master", **place)
+            elif row["table"] == "mlag":
+                _pair(found, switch, row)
             elif row["mac"]:
                 name = "testbed_fdb_info" if row["table"] == "fdb" else "testbed_neighbour_info"
                 place = {"node": switch, "table": row["table"], "vlan": str(row["vlan"])}
                 found.add(name, 1, **place, ip=row["ip"], mac=row["mac"], port=row["port"])
     return found
+
+
+def _pair(found: Families, switch: str, row: TableRow) -> None:
+    """Add what a row of a pair of switches (MLAG) says: of the peer link, or of a port channel."""
+    if row["state"] in ("active", "standby", "alone"):
+        found.add("testbed_mlag_peer_heard", row["state"] != "alone", node=switch, port=row["port"])
+        found.add("testbed_mlag_active", row["state"] == "active", node=switch, port=row["port"])
+    else:
+        found.add("testbed_mlag_up", row["state"] in ("both", "here"), node=switch, port=row["port"], side="here")
+        found.add("testbed_mlag_up", row["state"] in ("both", "there"), node=switch, port=row["port"], side="there")
 
 
 def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[str, Any]) -> None:

@@ -83,11 +83,13 @@ class LabState(TypedDict):
 
 
 class TableRow(TypedDict):
-    """An entry of a switch's table: ARP, ND or FDB; or an address of a virtual router, whose `state` is its vrrpd's.
-    Missing texts are empty."""
+    """An entry of a switch's table: ARP, ND or FDB; or an address of a virtual router, whose `state` is its vrrpd's; or
+    of a pair of switches (MLAG): the peer link with the role (active, standby, or alone), and a port channel by where
+    it is up (both, here, there, down). Missing texts are empty."""
 
-    table: Literal["arp", "nd", "fdb", "vrrp"]
+    table: Literal["arp", "nd", "fdb", "vrrp", "mlag"]
     vlan: int
+    """0 in rows of a pair."""
     ip: str
     mac: str
     port: str

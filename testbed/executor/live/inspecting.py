@@ -145,42 +145,68 @@ def fault_row(call: Call, number: int) -> FaultRow:
 
 # Tables
 
+_NO_ADDRESS: TableRow = {
+    "table": "mlag",
+    "vlan": 0,
+    "ip": "",
+    "mac": "",
+    "port": "",
+    "state": "",
+    "age_s": None,
+    "data_plane": "",
+    "vteps": [],
+    "sequence": None,
+    "duplicate": False,
+}
+
+
+def _pair_rows(switch: Switch) -> list[TableRow]:
+    """Return the rows of a pair (MLAG): the other switch, behind the peer link, and each port channel of both."""
+    state = switch.mlag()
+    if not state:
+        return []
+    heard = state["session"] == "up"
+    where = {(True, True): "both", (True, False): "here", (False, True): "there"}
+    found = [(state["peer_link"]["port"], state["role"] if heard else "alone")]
+    found += [(one["port"], where.get((one["up"], bool(one["peer_up"])), "down")) for one in state["channels"]]
+    system = switch.planned.mlag.system if switch.planned.mlag else ""
+    return [{**_NO_ADDRESS, "table": "mlag", "mac": system, "port": port, "state": words} for port, words in found]
+
 
 def table_rows(lab: Lab, switch: Switch) -> list[TableRow]:
     found = switch.tables()
     routers: list[TableRow] = [
         {
+            **_NO_ADDRESS,
             "table": "vrrp",
             "vlan": row["vlan"],
             "ip": row["address"],
             "mac": row["mac"],
-            "port": "",
             "state": row["state"].lower(),
-            "age_s": None,
-            "data_plane": "",
-            "vteps": [],
-            "sequence": None,
-            "duplicate": False,
         }
         for row in lab.control_planes.virtual_routers(switch)
     ]
-    return routers + [
-        {
-            "table": table,  # type: ignore[typeddict-item]
-            "vlan": row["vlan"],
-            "ip": row.get("ip") or "",
-            "mac": row.get("mac") or "",
-            "port": row.get("port") or "",
-            "state": row.get("state", "learned"),
-            "age_s": row.get("age"),
-            "data_plane": row.get("data_plane") or "",
-            "vteps": row.get("vteps") or [],
-            "sequence": row.get("sequence"),
-            "duplicate": bool(row.get("duplicate")),
-        }
-        for table in TABLES
-        for row in found[table]
-    ]
+    return (
+        routers
+        + _pair_rows(switch)
+        + [
+            {
+                "table": table,  # type: ignore[typeddict-item]
+                "vlan": row["vlan"],
+                "ip": row.get("ip") or "",
+                "mac": row.get("mac") or "",
+                "port": row.get("port") or "",
+                "state": row.get("state", "learned"),
+                "age_s": row.get("age"),
+                "data_plane": row.get("data_plane") or "",
+                "vteps": row.get("vteps") or [],
+                "sequence": row.get("sequence"),
+                "duplicate": bool(row.get("duplicate")),
+            }
+            for table in TABLES
+            for row in found[table]
+        ]
+    )
 
 
 class TableReports:

@@ -36,6 +36,7 @@ class Switch(Node[Interface]):
         self.annotate: Callable[[dict[str, Any]], dict[str, Any]] = dict
         """Adds to its tables what others than its agent know."""
         self._values = Overlay(lambda _: self.profile(), self._set_profile)
+        self._mlag = Overlay(lambda _: self.mlag(), lambda values: self._ask("set_mlag", **values))
         self._cpu = Overlay(lambda _: self.cpu(), lambda values: self._ask("set_cpu", **values))
 
     def make_interface(self, name: str, index: int, mac: str, plan: InterfacePlan | None) -> Interface:
@@ -144,6 +145,17 @@ class Switch(Node[Interface]):
     def cpu(self) -> Mapping[str, Any]:
         """Return the state of its CPU: ``{"out": …, "delay": …}``, see `Agent.ask`."""
         return self._ask("cpu")
+
+    def mlag(self) -> Mapping[str, Any]:
+        """Return the state of its pair (MLAG): `peer`, `session` (up, down), `role` (active, standby), `peer_link`, and
+        `channels`, each with `number`, `port`, `up`, and `peer_up`, None while it does not hear the other switch; and
+        the `delay` in seconds of what it tells it. Empty for a switch that is alone."""
+        return self._ask("mlag")
+
+    def change_mlag(self, **values: Any) -> Callable[[], None]:
+        """Change how it tells the other switch of its pair, beside other changes: `delay` in seconds. The returned
+        function undoes it."""
+        return self._mlag.change(values)
 
     def restart(self) -> None:
         """Complete a warm reboot of its CPU."""
