@@ -242,7 +242,7 @@ class DataPlane:
         if kind == rt.RTM_NEWNEIGH:
             return FdbChange(*key, self._port_name(entry.index), synced=synced, comes=not entry.activity & rt.IDLE)
         if synced:
-            return FdbChange(*key, None, "mlag")
+            return FdbChange(*key, None, "mlag", synced=True)
         # The bridge reports not why it forgot a MAC, but how long the MAC was idle, in whole ticks.
         aged = entry.idle + 2 >= self._mac_age * USER_HZ
         return FdbChange(*key, None, "aged" if aged else "flushed")

@@ -219,6 +219,8 @@ class _Switch:
                     self._do(time.monotonic_ns(), [Event(kind.name, fields)])
                 case _:
                     self._take_change_of_svi(change)
+        if self._pair:
+            self._pair.settle()
 
     def _take_change_of_svi(self, change: Change) -> None:
         match change:

@@ -16,6 +16,7 @@ SLOW = TORCH | {
     *("test_frr_routing.py", "test_scale.py", "test_networks.py", "test_bench.py", "test_bonds.py"),
     *("test_conformance_plugins.py", "test_ippool.py", "test_inject.py", "test_ifacer.py", "test_fabrics.py"),
     *("test_own_devices.py", "test_tools.py", "test_dual_tor.py", "test_bfd.py", "test_evpn_segments.py"),
+    "test_mlag.py",
     "test_vrrp.py",
     "test_tunnels.py",
 }

@@ -67,6 +67,8 @@ class Macs:
         self._ports = {number: port for port, number in channels.items()}
         self._peer_link = peer_link
         self._known: dict[Flow, _Known] = {}
+        self._lost: list[Flow] = []
+        """Those that the bridge has just lost."""
 
     # What the bridge reports
 
@@ -99,13 +101,26 @@ class Macs:
             self._settle((vlan, mac), known)
 
     def lost(self, vlan: int, mac: str) -> None:
-        """The bridge has lost a MAC that it had learned."""
+        """The bridge has lost a MAC that it had learned. If a port that goes down is the reason, it reports that after
+        the loss, and before `settle`: then the MAC is on its other link."""
+        self._lost.append((vlan, mac))
+
+    def settle(self) -> None:
+        """Handle losses, after all that the bridge has reported with them."""
+        lost, self._lost = self._lost, []
+        for flow in lost:
+            known = self._known.get(flow)
+            if known is not None and known.here and not known.placed:
+                known.here = False
+                self.news.append(Mac(*flow, known.channel, present=False))
+                self._settle(flow, known)
+
+    def removed(self, vlan: int, mac: str) -> None:
+        """Somebody else has removed a MAC that was put on a port: put it there again."""
         known = self._known.get((vlan, mac))
-        if known is None or known.placed or not known.here:
-            return
-        known.here = False
-        self.news.append(Mac(vlan, mac, known.channel, present=False))
-        self._settle((vlan, mac), known)
+        if known is not None and known.placed:
+            known.here = False
+            self.changes.append(PlaceMac(vlan, mac, known.placed))
 
     def port_changed(self, port: str, *, up: bool) -> None:
         """A port channel with a number, or the peer link, has come up or gone down."""

@@ -63,12 +63,14 @@ class Pair:
         assert node.mlag
         self._plan = node.mlag
         self._name = node.name
-        self._profile, self._heard = profile, heard
+        self._profile, self._all_heard = profile, heard
         self._channels = {port.name: port.bond.mlag for port in node.bonds if port.bond and port.bond.mlag}
         self._session = Session(node.number, self._plan.system, self._plan.timeout_s)
         self._macs = Macs(self._channels, self._plan.peer_link)
         self._isolated: tuple[str, ...] = ()
         self._left = self._disabled = False
+        self._cut = self._heard = False
+        """The peer link went down, and the other switch has been heard since."""
         self._effects: list[Effect] = []
         self._news: list[Record] = []
         self._late: deque[tuple[int, list[Record]]] = deque()
@@ -94,9 +96,11 @@ class Pair:
             case Hello() as hello:
                 was = self._session.up
                 loss = self._session.on_hello(now, hello)
+                self._heard = True
                 self._ended(loss)
                 if self._session.up and (loss or not was):
                     self._began()
+                self._protect()
             case Sync() as sync:
                 for record in unpack_records(self._session.on_sync(sync) or b""):
                     self._take(record)
@@ -108,21 +112,27 @@ class Pair:
         """Follow the bridge's table: a MAC is learned on a port, or is lost (None). `synced` is one that was put there;
         then `comes` says whether frames from it come."""
         if port is None:
-            self._macs.lost(vlan, mac)
+            (self._macs.removed if synced else self._macs.lost)(vlan, mac)
         elif synced:
             self._macs.seen(vlan, mac, port, comes=comes)
         else:
             self._macs.learned(vlan, mac, port)
         return self._done(now)
 
+    def on_settled(self, now: int) -> list[Effect]:
+        """Handle that the bridge has reported all up to now."""
+        self._macs.settle()
+        return self._done(now)
+
     def on_port(self, now: int, port: str, *, up: bool) -> list[Effect]:
         """Follow a port's link."""
+        if port == self._plan.peer_link:
+            self._cut, self._heard = port in self._macs.up and not up, False
         if port == self._plan.peer_link or port in self._channels:
             self._macs.port_changed(port, up=up)
         if port in self._channels:
             self._news.append(Channel(self._channels[port], up))
-        if port == self._plan.peer_link:
-            self._protect()
+        self._protect()
         return self._done(now)
 
     def on_profile(self, now: int) -> list[Effect]:
@@ -170,9 +180,8 @@ class Pair:
         """Tell all, and be one system with the other switch again."""
         self._emit(events.MLAG_UP(peer=self._plan.peer, role=self._role))
         ports = [Channel(number, port in self._macs.up) for port, number in self._channels.items()]
-        self._news = [*ports, *self._macs.all(), *self._heard()]
+        self._news = [*ports, *self._macs.all(), *self._all_heard()]
         self._leave(False)
-        self._protect()
 
     def _ended(self, loss: Loss | None) -> None:
         if loss is None:
@@ -194,9 +203,8 @@ class Pair:
 
     def _protect(self) -> None:
         """Without the peer link, and with the other switch alive, the standby may have to give its hosts up."""
-        lost = self._plan.peer_link not in self._macs.up
-        gives_up = lost and self._profile().mlag_peer_link_down == "disable"
-        disabled = gives_up and self._session.up and not self._session.active
+        standby = self._session.up and not self._session.active
+        disabled = self._cut and self._heard and standby and self._profile().mlag_peer_link_down == "disable"
         if disabled != self._disabled:
             self._disabled = disabled
             self._effects.append(Disable(disabled))

@@ -54,6 +54,10 @@ class PairRunner:
         synced, comes = change.synced, change.comes
         self._do(now, self._pair.on_fdb(now, change.vlan, change.mac, change.port, synced=synced, comes=comes))
 
+    def settle(self) -> None:
+        """Follow what the data plane has reported up to now."""
+        self._act(self._pair.on_settled)
+
     def on_port(self, port: str, *, up: bool) -> None:
         now = time.monotonic_ns()
         self._do(now, self._pair.on_port(now, port, up=up))

@@ -139,13 +139,24 @@ def test_without_the_peer_link_sonic_goes_on(two: Two) -> None:
 def test_without_the_peer_link_nxos_disables_the_standbys_ports_while_it_hears_the_other() -> None:
     two = Two(profile("cisco-nxos"))
     two.peer_link(up=False)
+    assert [two.last(at, Disable) for at in (0, 1)] == [None, None]
+    two.run(1)
     assert [two.last(at, Disable) for at in (0, 1)] == [None, Disable(disabled=True)]
     two.peer_link(up=True)
     assert two.last(1, Disable) == Disable(disabled=False)
     two.peer_link(up=False)
+    two.run(1)
     two.apart = True
     two.run(16)
     assert two.last(1, Disable) == Disable(disabled=False), "the other switch is dead: it has the hosts alone"
+
+
+def test_without_both_links_nothing_is_disabled() -> None:
+    two = Two(profile("cisco-nxos"))
+    two.apart = True
+    two.peer_link(up=False)
+    two.run(60)
+    assert [two.last(at, Disable) for at in (0, 1)] == [None, None]
 
 
 def test_addresses_are_told_at_once_and_all_of_them_in_a_new_session(two: Two) -> None:

@@ -43,6 +43,8 @@ class Two:
                 self.port(at, port, up=True)
 
     def settle(self) -> None:
+        for bridge in self.bridges:
+            bridge.macs.settle()
         while any(bridge.macs.news or bridge.macs.changes for bridge in self.bridges):
             for at, bridge in enumerate(self.bridges):
                 news, bridge.macs.news = bridge.macs.news, []
@@ -71,10 +73,10 @@ class Two:
 
     def port(self, at: int, port: str, *, up: bool) -> None:
         bridge = self.bridges[at]
-        bridge.macs.port_changed(port, up=up)
         if not up and bridge.own.get(FLOW) == port:
             del bridge.own[FLOW]
-            bridge.macs.lost(*FLOW)
+            bridge.macs.lost(*FLOW)  # as the kernel does it: before it reports the port
+        bridge.macs.port_changed(port, up=up)
         if port in CHANNELS and not self.apart:
             self.bridges[1 - at].macs.channel_told(CHANNELS[port], up=up)
         self.settle()
@@ -121,6 +123,15 @@ def test_a_flush_on_one_switch_brings_it_back_from_the_other() -> None:
     two.learn(1, "po1")
     two.age(0)
     assert two.bridges[0].put == {FLOW: "po1"}
+
+
+def test_an_entry_that_a_command_removes_is_put_back() -> None:
+    two = Two()
+    two.learn(1, "e3")
+    two.bridges[0].put.clear()
+    two.bridges[0].macs.removed(*FLOW)
+    two.settle()
+    assert two.ports == [PEER_LINK, "e3"]
 
 
 def test_it_moves_on_both() -> None:
