@@ -21,15 +21,15 @@ class Settings(Parameters):
 class MlagSplitBrain(Scenario[Settings]):
     """Both links between two leaves fail, and each goes on alone as one switch that is two: half of the flows die.
 
-    Two leaves are one switch to their servers (MLAG, vPC). The peer link and the keepalive link fail, by one cable duct
-    or one line card. Neither leaf knows whether the other one lives. On Cisco's vPC both go on with the LACP system of
-    the pair, so servers use both, and nothing seems to have happened. Then a pod ends, and another one on another server
-    gets its address. It announces itself. Its bond sends that to one leaf, which no longer tells the other: that has the
-    old pod's MAC until its ARP entry is renewed. The client's hash gives about half of its connections to each leaf, and
-    those of the wrong one die.
+    Two leaves are one switch to their servers (MLAG, vPC). The peer link and the keepalive link fail, by one cable
+    duct or one line card. Neither leaf knows whether the other one lives. On Cisco's vPC both go on with the LACP
+    system of the pair, so servers use both, and nothing seems to have happened. Then a pod ends, and another one on
+    another server gets its address. It announces itself. Its bond sends that to one leaf, which no longer tells the
+    other: that has the old pod's MAC until its ARP entry is renewed. The client's hash gives about half of its
+    connections to each leaf, and those of the wrong one die.
 
-    By SONiC the standby takes its own LACP system as soon as it hears nobody. Servers see two switches and use the first
-    one only: everything goes on by one leaf. Servers with one link, to the standby, are cut off. If only the peer link
+    By SONiC the standby takes its own LACP system as soon as it hears nobody. Servers see two switches and use one of
+    them: everything goes on by one leaf. Servers with one link, to the standby, are cut off. If only the peer link
     fails, vPC's secondary gives its servers up at once; SONiC's goes on, and both stay in step by the keepalive link.
 
     On real gear: `show vpc` has both as primary, `peer link is down` and the keep-alive as not reachable; `show ip arp`
@@ -41,7 +41,7 @@ class MlagSplitBrain(Scenario[Settings]):
     that the right one and the wrong one change sides. The entry has to be cleared on both, or to be renewed.
 
     Sources: Cisco, NX-OS Virtual PortChannel: Fundamental Design Concepts (C07-572835), dual-active failure; SONiC,
-    doc/mclag/Sonic-mclag-hld.md, 7.3 and 7.4; Dell, article 000213968 (a session that is down, and the peer link is up).
+    doc/mclag/Sonic-mclag-hld.md, 7.3 and 7.4; Dell, article 000213968 (the session is down, the peer link up).
     """
 
     tags = ("arp", "switch", "fabric")
@@ -49,7 +49,9 @@ class MlagSplitBrain(Scenario[Settings]):
     variants = (
         Variant("as-is", "fault", "vPC: both leaves stay one LACP system"),
         Variant("sonic", "healthy", "SONiC: the standby leaves it", {"profile": "sonic"}),
-        Variant("peer-link", "healthy", "vPC: only the peer link fails, and the standby gives up", {"lost": "peer-link"}),
+        Variant(
+            "peer-link", "healthy", "vPC: only the peer link fails, and the standby gives up", {"lost": "peer-link"}
+        ),
         Variant(
             "sonic-peer-link",
             "healthy",

@@ -13,7 +13,9 @@ FLOWS = 8
 
 class Settings(Parameters):
     profile: ProfileName = Field("sonic", description="profile of both leaves")
-    sync: Literal["lost", "late", "works"] = Field("lost", description="what the leaves tell each other of their tables")
+    sync: Literal["lost", "late", "works"] = Field(
+        "lost", description="what the leaves tell each other of their tables"
+    )
     late: float = Field(60.0, gt=0, description="seconds by which it comes late")
     wait: float = Field(10.0, ge=0, description="seconds from the move to the first connection")
     fix: Literal["none", "clear", "resync"] = Field(

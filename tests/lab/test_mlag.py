@@ -196,13 +196,13 @@ def test_the_standby_leaves_the_system_when_nobody_is_heard_and_comes_back(lab, 
 def test_on_nxos_both_stay_one_system_when_nobody_is_heard(lab, log):
     """The split: an owner of an address that has another MAC is known to the switch only that has heard it."""
     everybody_speaks(lab)
-    with injected(lab, LinkDown(end="tor1:k")):
-        with injected(lab, LinkDown(end="tor1:p1")), injected(lab, LinkDown(end="tor1:p2")):
-            assert soon(lab, lambda: hears(lab) == ["down", "down"], TIMEOUT_S + 2)
-            lab.scheduler.sleep(5)
-            assert log.find("mlag.left") == []
-            assert {partner(lab, "a", member) for member in ("eth1", "eth2")} == {SYSTEM}
-            assert ports(lab, "a") == ["po1", "po1"]
+    ends = [LinkDown(end=f"tor1:{port}") for port in ("k", "p1", "p2")]  # the session first
+    with injected(lab, ends[0]), injected(lab, ends[1]), injected(lab, ends[2]):
+        assert soon(lab, lambda: hears(lab) == ["down", "down"], TIMEOUT_S + 2)
+        lab.scheduler.sleep(5)
+        assert log.find("mlag.left") == []
+        assert {partner(lab, "a", member) for member in ("eth1", "eth2")} == {SYSTEM}
+        assert ports(lab, "a") == ["po1", "po1"]
     assert soon(lab, lambda: hears(lab) == ["up", "up"])
 
 

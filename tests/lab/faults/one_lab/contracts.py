@@ -33,6 +33,7 @@ from probes import (
     roce_marks,
     stops,
     stormed,
+    synchronised,
 )
 
 from testbed.faults import (
@@ -75,6 +76,8 @@ from testbed.faults import (
     MacCapacity,
     MemberMoved,
     MissingRoute,
+    MlagSyncLate,
+    MlagSyncLost,
     NeighbourTableFull,
     NicDown,
     PauseIgnored,
@@ -124,6 +127,9 @@ topology:
     bridge: {kind: switch, profile_values: {ecn_min: 5000, ecn_max: 30000}}
     p: {kind: host, nic: hardware}
     q: {kind: host, nic: hardware}
+    t1: &pair {kind: switch, vlans: {40: null}, mlag: {peer_link: p, system: "44:38:39:be:ef:aa"}}
+    t2: *pair
+    x: {kind: host, rdma: false}
   links:
     - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, lossless: false}
     - {endpoints: ["leaf:e2", "b:eth1"], vlan: 20, lossless: false}
@@ -139,6 +145,8 @@ topology:
     - {endpoints: ["bridge:e1", "d:eth2"], lossless: false}
     - {endpoints: ["bridge:e2", "p:eth1"], rate: 20mbit}
     - {endpoints: ["bridge:e3", "q:eth1"], rate: 20mbit}
+    - {endpoints: ["t1:p", "t2:p"], trunk: [40], lossless: false}
+    - {endpoints: ["t1:e1", "x:eth1"], vlan: 40, lossless: false}
 """
 B, B6, C, TWIN2 = IPv4Address("10.0.20.2"), IPv6Address("2001:db8:20::2"), IPv4Address("10.0.20.3"), "twin:eth2"
 GATEWAY = IPv4Address("10.0.20.1")
@@ -452,6 +460,15 @@ CONTRACTS = [
         False,
         lambda lab: [advertised(lab, "c", "b"), advertised(lab, "b", "c", 6)],
     ),
+    Contract(
+        MlagSyncLost(switch="t1"),
+        "a switch of a pair does not know what the other one has learned",
+        synchronised,
+        False,
+        pings("a", "d"),
+        2,
+    ),
+    Contract(MlagSyncLate(switch="t1", delay=5), "", synchronised, False, pings("a", "d"), 6),
     Contract(
         ArpPoison(host="c", ip=B, switch="leaf"),
         "packets for an address go to another host",

@@ -147,6 +147,13 @@ def advertised(lab: Lab, source: str, at: str, family: Family = 4) -> bool:
     return data in delivered(lab, [(near, data)], far)
 
 
+def synchronised(lab: Lab) -> bool:
+    """Whether t2 soon has a MAC that t1, the other switch of its pair, has just learned."""
+    mac = f"02:bb:00:00:00:{next(_numbers) & 255:02x}"
+    nic(lab, "x").send(frame(BROADCAST, mac, EXPERIMENTAL, bytes(46)))
+    return lab.scheduler.wait(lambda: mac in lab.switch("t2").fdb_table(), 0.5, pause=0.05)
+
+
 def stormed(lab: Lab, source: str, at: str) -> bool:
     """Whether a host hears many requests of another in a short while."""
     mac = nic(lab, source).mac
