@@ -16,8 +16,6 @@ def check(nodes: Mapping[str, ResolvedNode], problems: Problems) -> None:
         definition: MlagDefinition | None = getattr(node.keys, "mlag", None)
         if definition:
             _check_switch(node, definition, problems)
-    problems.stop()
-    for node in nodes.values():
         first: dict[int, Port] = {}
         for bond in node.bonds.values():
             keys: BondDefinition = node.keys.bonds[bond.name]
@@ -94,7 +92,8 @@ def _check_channel(bond: Port, keys: BondDefinition, first: Port, problems: Prob
     if bond.name in (definition.peer_link, definition.keepalive):
         problems.add(place, f"{bond} leads to the other switch of the pair, not to a host of both", at_key=True)
     peer_link = port_of(node, definition.peer_link)
-    assert peer_link is not None
+    if peer_link is None:
+        return
     carried = {peer_link.access, *peer_link.trunk}
     if without := sorted({vlan for vlan in (bond.access, *bond.trunk) if vlan} - carried):
         problems.add(place, f"the peer link {peer_link} does not carry {listing(without)} of {bond}", at_key=True)
