@@ -60,6 +60,13 @@ EXPECTED = {
         "bond-itself": ("switch-down", [0, 1], ""),
         "bridge-over-bond": HEALTHY,
     },
+    "training-loses-a-tor": {
+        "single-homed": ("switch-down", [0], ""),
+        "dual-homed": HEALTHY,
+        "active-backup": ("switch-down", [0], ""),
+        "hangs": ("lossy-link", [0], "tor1:e1 - lacp:eth1"),
+        "short-timeout": ("lossy-link", [], "spine:d2 - tor2:up"),
+    },
     "worker-before-arp": {
         "as-is": [("unresolved", [2], "leaf:e2 - n2:eth1"), HEALTHY],  # and once more, when the node is known
         "patient": HEALTHY,
@@ -112,6 +119,8 @@ EXPECTED = {
 """Cause, ranks and link, by scenario and variant: all variants that a scenario has, but DRAWN. A list is that of its
 jobs."""
 
+OUTLIVED = {("training-loses-a-tor", "hangs")}
+"""Variants in which users see no fault, and a link loses packets all the same: the job goes on by another one."""
 SETTINGS = {"pod-churn-100-jobs": ("jobs=12",)}
 """With what a scenario runs, where its own values make a long list."""
 DRAWN = {("pod-churn-100-jobs", name): OLD for name in ("as-is", "random")}

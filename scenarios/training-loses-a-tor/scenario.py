@@ -14,6 +14,7 @@ BROKEN_AT = 5
 JOB_S = 120.0
 NODES = {"802.3ad": ("lacp", "e1"), "active-backup": ("backup", "e2"), "none": ("single", "e3")}
 """The node with each bond, and its port on the leaves."""
+LINKS = {"tor1": ("up", "e1", "e2", "e3"), "tor2": ("up", "e1", "e2")}
 
 
 class Settings(Parameters):
@@ -95,12 +96,12 @@ class TrainingLosesATor(Scenario[Settings]):
             run.expect("a gradient is on its way", in_the_middle and job.running, True)
 
         with run.step(f"{leaf}, by which the job's packets reach the node, {p.loss}"):
-            for end in (f"{leaf}:up", f"{leaf}:{port}"):
+            for end in (leaf[link] for link in LINKS[leaf.name]):
                 if p.loss == "dies":
-                    run.inject(LinkDown(end=end), may_outlast_run=True)
+                    run.inject(LinkDown(end=str(end)), may_outlast_run=True)
                 else:
-                    for side in (end, str(run.lab.interface(end).peer)):
-                        run.inject(LinkLoss(end=side, loss=100), may_outlast_run=True)
+                    for side in (end, end.peer):
+                        run.inject(LinkLoss(end=str(side), loss=100), may_outlast_run=True)
             done = len([call for call in job.calls(0, "Allreduce") if call.ended is not None])
             lost_at, moved = run.now, [other[port].counters()["tx_bytes"] for other in leaves]
             failure = job.wait(JOB_S)

@@ -79,13 +79,18 @@ class Observations:
 
     @functools.cached_property
     def peers(self) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """The other end of each link, by node and interface."""
+        """The other end of each link, by node and interface. A bond to several switches is none: its members are."""
         found = {}
         for row in self.interfaces:
             node, colon, interface = row["peer"].partition(":")
             if colon:
                 found[row["node"], row["interface"]] = node, interface
-        return found
+        split = set()
+        for row in self.interfaces:
+            ends = [found.get((row["node"], member), ("", "")) for member in row.get("members", ())]
+            if len({node for node, _ in ends}) > 1:
+                split.add((row["node"], row["interface"]))
+        return {end: peer for end, peer in found.items() if end not in split and peer not in split}
 
     @functools.cached_property
     def gateways(self) -> frozenset[str]:

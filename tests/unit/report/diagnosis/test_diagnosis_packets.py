@@ -1,7 +1,7 @@
 """Links that are up, and on which packets are lost or are too large."""
 
 import pytest
-from diagnosis_runs import DIED, HOSTS, Builder, found
+from diagnosis_runs import DIED, HOSTS, Builder, found, interface
 
 
 def after_small_ones(run: Builder, sizes: dict[str, int]) -> Builder:
@@ -54,6 +54,23 @@ def test_packets_that_do_not_arrive_are_a_loss_without_any_counter_of_it(run: Bu
     one = run.ends(9, ok=True).diagnosis()
     assert found(one) == ("lossy-link", [2], "leaf2:e2 - n2:eth1")
     assert one.finding.evidence[0][1] == "leaf2:e2 sent 1000, n2:eth1 received 950"
+
+
+@pytest.mark.parametrize(("second", "cause"), [("leaf2", "healthy"), ("leaf1", "lossy-link")])
+def test_a_bond_to_two_switches_sends_more_than_one_of_them_receives(run: Builder, second: str, cause: str) -> None:
+    channels = ("leaf1", "po1", "e8", "eth8"), (second, "po1", "e9", "eth9")
+    for leaf, channel, port, nic in channels:
+        run.topology["interfaces"] += [
+            interface(leaf, "switch", port, f"n0:{nic}", "02:00:00:03:00:01", master=channel),
+            interface("n0", "host", nic, f"{leaf}:{port}", "02:00:00:03:00:02", master="bond0"),
+        ]
+    for leaf in {leaf for leaf, *_ in channels}:
+        ports = [port for of, _, port, _ in channels if of == leaf]
+        run.topology["interfaces"].append(interface(leaf, "switch", "po1", "n0:bond0", "", members=ports))
+    run.topology["interfaces"].append(interface("n0", "host", "bond0", "leaf1:po1", "", members=["eth8", "eth9"]))
+    sent = {"n0": {"bond0": {"tx_packets": 1000}}, "leaf1": {"po1": {"rx_packets": 500}}}
+    run.starts().counters(1.01).counters(9, n1={"n1-eth1": {"completer_retry_err": 3}}, **sent)
+    assert run.ends(9, ok=True).diagnosis().finding.cause == cause
 
 
 def test_losses_before_the_job_do_not_count(run: Builder) -> None:
