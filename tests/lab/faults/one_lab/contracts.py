@@ -468,7 +468,14 @@ CONTRACTS = [
         pings("a", "d"),
         2,
     ),
-    Contract(MlagSyncLate(switch="t1", delay=5), "", synchronised, False, pings("a", "d"), 6),
+    Contract(
+        MlagSyncLate(switch="t1", delay=5),
+        "a switch of a pair learns late what the other one has learned",
+        synchronised,
+        False,
+        pings("a", "d"),
+        6,
+    ),
     Contract(
         ArpPoison(host="c", ip=B, switch="leaf"),
         "packets for an address go to another host",
