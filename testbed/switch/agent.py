@@ -21,9 +21,9 @@ from typing import Any, Self
 from testbed.errors import DeadlineError, InputError, TestbedError
 from testbed.kernel import syscalls
 from testbed.kernel.syscalls import readable
+from testbed.switch.agent_process import report_crash, run
 from testbed.switch.dataplane import DataPlane
 from testbed.switch.profile import Profile
-from testbed.switch.running import report_crash, run
 
 ANSWER_S = 60.0
 """More than an emulated processor needs for the longest backlog of packets."""
