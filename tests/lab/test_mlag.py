@@ -150,6 +150,7 @@ def test_a_host_with_one_link_is_reached_by_the_peer_link(lab, log):
         assert copies(lab, "a", "one") == 3
     assert soon(lab, lambda: ports(lab, "a") == ["po1", "po1"])
     assert soon(lab, lambda: log.find("link", interface="eth1", active=True), 10)  # LACP takes some 2.5 s
+    assert soon(lab, lambda: not lab["tor1"].members_out(), 10)
     assert copies(lab, "one", "a") == 3
 
 
