@@ -24,7 +24,7 @@ from testbed.machine import questions, record, runs, snapshot
 from testbed.machine.record import WORDS, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, ScenarioInfo, VariantInfo
+from testbed.protocol import EVENTS, ScenarioInfo
 
 Differences = dict[str, tuple[Any, Any]]
 """Differences in the inputs of a run: then and now, by the keys of `WORDS`."""
@@ -112,8 +112,10 @@ async def plan(
         variant_runs = []
         for one in variants:
             [variant_run] = runs.choose(info, [one.variant])
-            variant: VariantInfo = {**variant_run.variant, "settings": one.settings}
-            variant_runs.append(VariantRun(info["name"], one.name, variant, one.without_faults))
+            if variant_run.variant["settings"] != one.settings:
+                [its] = await options.described([(source, one.settings)], [one.variant])
+                [variant_run] = runs.choose(its, [one.variant])
+            variant_runs.append(VariantRun(info["name"], one.name, variant_run.variant, one.without_faults))
     except InputError as error:
         if then.made_from.code != snapshot.code_digest():
             error.hint = f"Other code of testbed {then.made_from.testbed} made the run. {error.hint}".strip()

@@ -23,6 +23,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.record import RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
+from testbed.machine.slots import Slots
 from testbed.machine.task_group import TaskGroup
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import ScenarioInfo
@@ -147,13 +148,13 @@ async def run_all(
     tasks: Sequence[Task], seed: int, machine: Machine, jobs: int, out: Path, listener: Listener
 ) -> list[RunResult]:
     """Run the variants of all scenarios, side by side, with a report of each and, of several, an index."""
-    free = asyncio.Semaphore(jobs)
+    slots = Slots(jobs)
     equipped = [await options.equip(machine, info["packages"], info["images"]) for _, info, _ in tasks]
 
     async def one(task: Task, its: Machine) -> RunResult:
         source, info, chosen = task
         directory = runs.run_directory(out, info["name"])
-        result = await runs.run(source, info, chosen, seed, its, directory, listener, free)
+        result = await runs.run(source, info, chosen, seed, its, directory, listener, slots)
         await asyncio.to_thread(summary.write_report, directory)
         runs.explain(directory, info["name"])
         return result

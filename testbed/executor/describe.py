@@ -4,6 +4,7 @@ A scenario is the user's code, so each has a process of its own (`Request.apart`
 """
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -42,12 +43,13 @@ def scenario(request: Describe, context: Context) -> ScenarioInfo:
             with loading.blaming(file):
                 parameters = scenario.settle(variant, found["settings"])
             given = "" if scenario.topology else request.topology
-            _, plan, profiles, notes = topologies.lab_of(scenario, parameters, file, given)
-            if plan not in plans:
-                plans.append(plan)
-                info["notes"] += notes
-                info["images"] = sorted({*info["images"], *plan.images})
-            switches += profiles
+            _, lab = topologies.lab_of(scenario, parameters, file, given)
+            if lab.plan not in plans:
+                plans.append(lab.plan)
+                info["notes"] += lab.notes
+                info["images"] = sorted({*info["images"], *lab.plan.images})
+            switches += lab.profiles
+            found["lab"] = replace(lab, topology=request.topology or lab.topology).info()
     if request.topology:
         plan, info["notes"] = topologies.planned_file(file.parent, request.topology)
         info["images"] = sorted({*scenario.images, *plan.images})

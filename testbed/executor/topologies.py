@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from testbed.errors import InputError
 from testbed.executor import Context
-from testbed.protocol import ConvertedPlan, InterfaceRow, Note, Picture, PlanInfo, PlanRows, requests
+from testbed.protocol import ConvertedPlan, InterfaceRow, LabInfo, Note, Picture, PlanInfo, PlanRows, requests
 from testbed.scenario.rows import plan_rows
-from testbed.switch.profile import QUALITY, load_profiles, value_problems, values_schema
+from testbed.switch.profile import QUALITY, Profile, load_profiles, value_problems, values_schema
 from testbed.topology import Bond, Interface, Node, Plan, Svi, Topology, VirtualRouter
 
 if TYPE_CHECKING:
     from testbed.scenario.model import Parameters, Scenario
-    from testbed.switch.profile import Profile
 
 
 def plan(request: requests.Plan, _: Context) -> PlanInfo:
@@ -166,10 +165,24 @@ def fault_problem(name: str, parameters: Mapping[str, Any]) -> str:
     return faults.problem(name, parameters)
 
 
+@dataclass(frozen=True)
+class ScenarioLab:
+    """The lab of a scenario with certain parameters. `topology` is a path below the scenario's directory."""
+
+    topology: str
+    plan: Plan
+    profiles: Mapping[str, Profile]
+    notes: Sequence[Note]
+
+    def info(self) -> LabInfo:
+        profiles = {name: profile.model_dump(mode="json") for name, profile in self.profiles.items()}
+        return {"topology": self.topology, "profiles": profiles}
+
+
 def lab_of(
     scenario: type[Scenario], parameters: Parameters, file: Path, given: str = ""
-) -> tuple[Scenario, Plan, Mapping[str, Profile], list[Note]]:
-    """Return a scenario's instance, the plan of its lab or of the file `given`, its profiles, and the notes."""
+) -> tuple[Scenario, ScenarioLab]:
+    """Return a scenario's instance and its lab, with the topology file `given` in place of its own if not empty."""
     from testbed.scenario import loading
 
     with loading.blaming(file):
@@ -180,12 +193,14 @@ def lab_of(
         raise InputError(f"topology_for returns {topology!r}, which is not a file name", where=file.name)
     plan, notes = planned_file(file.parent, str(topology))
     loading.check_profiles(profiles, plan, file.name)
-    return instance, plan, profiles, notes
+    return instance, ScenarioLab(str(topology), plan, dict(profiles), notes)
 
 
-def file_of(scenario: Scenario, parameters: Parameters, file: Path, given: str = "") -> Path:
-    """Return the topology file of `lab_of`."""
-    return file.parent / (given or str(scenario.topology_for(parameters)))
+def described_lab(info: LabInfo, file: Path) -> ScenarioLab:
+    """Return the lab that `ScenarioLab.info` has described; `file` is the scenario's."""
+    plan, notes = planned_file(file.parent, info["topology"])
+    profiles = {name: Profile.model_validate(values) for name, values in info["profiles"].items()}
+    return ScenarioLab(info["topology"], plan, profiles, notes)
 
 
 @functools.cache

@@ -6,26 +6,29 @@ import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from testbed import faults
 from testbed.cni.runtime.pod_networks import PodNetworks
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError
 from testbed.executor import Context, Ended, ignore_sigterm, topologies
 from testbed.executor.live.server import Server
+from testbed.executor.topologies import ScenarioLab
 from testbed.executor.wire import MOMENT, Wire
 from testbed.kernel import ownership
 from testbed.kernel.kmsg import KernelLog
 from testbed.lab import Lab
-from testbed.protocol import Event, Made, VariantOutcome, events, live, messages
+from testbed.protocol import Chosen, Event, Made, VariantOutcome, events, live, messages
 from testbed.protocol.events import LOST
 from testbed.protocol.messages import Channel, Emit
 from testbed.protocol.requests import Variant
 from testbed.scenario import loading
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence
+from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.noninteractive import refuse_input
 from testbed.scenario.rows import plan_rows
-from testbed.scenario.run import Run
+from testbed.scenario.run import NOT_CHOSEN, Run
 
 
 class Cut(SystemExit):
@@ -35,11 +38,13 @@ class Cut(SystemExit):
 class Moments:
     """The moments of one run."""
 
-    def __init__(self, wire: Wire | None, emit: Emit, source: str) -> None:
-        """Without a wire, or on the real clock, there are none. `source` is the text of the lab's topology file."""
+    def __init__(self, wire: Wire | None, emit: Emit, source: str, chosen: Chosen | None) -> None:
+        """Without a wire, or on the real clock, there are none. `source` is the text of the lab's topology file;
+        without a variant `chosen` that comes at the first of them."""
         self._wire = wire if wire and wire.virtual else None
         self._emit = emit
         self._source = source
+        self._chosen = chosen
         self._number = 0
         self._holding = False
         """True while the run is held: a change by hand is then no moment of it."""
@@ -49,6 +54,13 @@ class Moments:
 
     def begin(self, lab: Lab, log: EventLog) -> None:
         self._lab, self._log = lab, log
+
+    @property
+    def chosen(self) -> Chosen:
+        """Return the variant to run in the lab, which is up."""
+        if self._chosen is None:
+            raise TestbedError("the lab is up, and nobody has chosen a variant to run in it")
+        return self._chosen
 
     def on_event(self, event: Event) -> None:
         """Receive an event of the run, which has been reported."""
@@ -71,6 +83,9 @@ class Moments:
         assert self._lab
         assert self._log
         request = messages.parse(message)
+        if isinstance(request, live.Choose):
+            self._chosen = request.chosen
+            return
         Channel(int(str(message["id"])), self._write).respond(None)
         if isinstance(request, live.StopAt):
             left = request.t - self._log.now
@@ -108,13 +123,9 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     emit, out, file = context.emit, context.out, context.files / request.scenario
     refuse_input(file.parent)
     scenario = loading.load(file)
-    variant = scenario.variant(request.variant)
-    with loading.blaming(file):
-        parameters = scenario.settle(variant, request.settings)
-        values = parameters.model_dump(mode="json")
-    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
-    topology = topologies.file_of(instance, parameters, file, request.topology)
-    moments = Moments(context.wire, emit, topology.read_text())
+    described = topologies.described_lab(request.lab, file)
+    plan, profiles, topology = described.plan, described.profiles, file.parent / described.topology
+    moments = Moments(context.wire, emit, topology.read_text(), request.chosen)
 
     def listen(event: Event) -> None:
         emit({"event": event})
@@ -124,17 +135,19 @@ def run(request: Variant, context: Context) -> VariantOutcome:
 
     log = EventLog(listen, lambda until_ns: emit({"settled": until_ns}))
     reserve, kernel = reserved(out), KernelWatch()
-    emit({"made": Made(parameters=values, topology=plan_rows(plan, profiles), epoch=log.epoch())})
+    emit({"made": Made(topology=plan_rows(plan, profiles), epoch=log.epoch())})
     networks = PodNetworks(file.parent)
     lab = Lab(plan, out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=topology.parent)
     moments.begin(lab, log)
     files = Evidence(lab, log)
-    run = Run(lab, log, variant, files, without_faults=request.without_faults)
+    run = Run(lab, log, NOT_CHOSEN, files)
     up = False
     lab.defer(lambda: up or files.save("the lab could not be built"))
     try:
         with lab, before_teardown(), saved(files, run, file, reserve):
             up = True
+            instance, parameters, values = begin(scenario, moments.chosen, run, described, request, file)
+            emit({"parameters": values})
             faults.break_from_the_start(lab)
             run.failures += files.count("the lab came up")
             instance.run(run, parameters)
@@ -151,6 +164,26 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     run.failures += kernel.end(log, out / "kernel.log")
     with contextlib.closing(kernel):
         return run.outcome(out)
+
+
+def begin(
+    scenario: type[Scenario], chosen: Chosen, run: Run, lab: ScenarioLab, request: Variant, file: Path
+) -> tuple[Scenario, Parameters, dict[str, Any]]:
+    """Begin a variant's run in the lab that is up. Return the scenario's instance, and the parameters, also as JSON.
+    InputError if they make another lab than when the scenario was described."""
+    variant = scenario.variant(chosen["variant"])
+    with loading.blaming(file):
+        parameters = scenario.settle(variant, chosen["settings"])
+        values = parameters.model_dump(mode="json")
+    instance, own = topologies.lab_of(scenario, parameters, file, request.topology)
+    if own != lab:
+        raise InputError(
+            "topology_for or profiles give another lab than when they were first called",
+            where=file.name,
+            hint="Let them depend on the parameters alone.",
+        )
+    run.begin(variant, chosen["without_faults"])
+    return instance, parameters, values
 
 
 @contextlib.contextmanager

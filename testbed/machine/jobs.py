@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from testbed.errors import MachineError, TestbedError
+from testbed.machine.slots import SharedLab
 from testbed.protocol import Clock, Failure, messages
 from testbed.protocol.requests import Request
 
@@ -15,6 +16,8 @@ Place = Callable[[str], str]
 Listener = Callable[[dict[str, Any]], None]
 """Callback for each report. The job runs the user's code, so a report may be anything."""
 
+THEN_ID = 1
+"""The number of a job's request at its first moment."""
 ENDS = {"response", "error", "ended", "crash"}
 
 
@@ -43,6 +46,10 @@ class Job(Generic[R]):
     seed: int = 0
     training: bool = False
     """True if torch is imported when the job begins."""
+    lab: SharedLab | None = None
+    """The lab that it has with others, if several begin with the same."""
+    then: Request[Any] | None = None
+    """Request for the machine at the first moment of the job, when its lab is up. It has no response."""
     lives: bool = False
     """True if its messages use the machine's wire, because the job has no end of its own."""
     listen: Listener = lambda _: None

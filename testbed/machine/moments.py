@@ -31,6 +31,8 @@ from testbed.records.regular_files import opened
 MAGIC = b"TBSTEP1\0"
 LENGTH = struct.Struct("<Q")
 SUFFIX = ".step"
+FIRST = 1
+"""Number of the first moment of a run: its lab is up."""
 DEVICES = "bundle", "result"
 """The two memory files, by their names in a file of a moment."""
 
@@ -245,7 +247,7 @@ class Opened:
     """The open file of the snapshot, which QEMU maps."""
 
     def __init__(self, image: Image, flavour: Flavour, source: Snapshot) -> None:
-        self._image, self._flavour, self._source = image, flavour, source
+        self._image, self._flavour, self.source = image, flavour, source
         self._stack = ExitStack()
         self._running = AsyncExitStack()
         self.bundle = self._stack.enter_context(Bundle())
@@ -254,7 +256,7 @@ class Opened:
         self._parts: dict[str, Device] = dict(zip(DEVICES, (self.bundle, self.outcome), strict=True))
 
     async def __aenter__(self) -> Self:
-        self.handle = self._stack.enter_context(self._source.opened())
+        self.handle = self._stack.enter_context(self.source.opened())
         self._devices = self._stack.enter_context(snapshot.memory(0))
         return self
 
@@ -264,7 +266,7 @@ class Opened:
 
     async def begin(self) -> None:
         """Restore the machine from the snapshot; the bundle is written."""
-        self.album = Album(self._source, self.handle, self._devices, self._parts, None)
+        self.album = Album(self.source, self.handle, self._devices, self._parts, None)
         command, files = self._command()
         start = qemu.start(command, files=files, incoming=True)
         self.machine = await self._running.enter_async_context(start)
@@ -274,7 +276,7 @@ class Opened:
     async def resume(self, saved: Saved) -> None:
         """Restore the machine at a moment, in place of the one that may be running."""
         await self._running.aclose()
-        self.album = Album(self._source, self.handle, self._devices, self._parts, saved)
+        self.album = Album(self.source, self.handle, self._devices, self._parts, saved)
         for name, device in self._parts.items():
             device.clear()
             for place, data in saved.files[name]:

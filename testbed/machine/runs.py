@@ -19,8 +19,10 @@ from testbed.machine.files import writing
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
+from testbed.machine.slots import SharedLab, Slots
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
+from testbed.protocol.live import Choose
 from testbed.protocol.requests import Variant
 from testbed.records import merged_captures, run_readme
 from testbed.records.event_reader import checked
@@ -90,28 +92,26 @@ async def run(
     machine: Machine,
     out: Path,
     listener: Listener,
-    free: asyncio.Semaphore,
+    slots: Slots,
 ) -> RunResult:
-    """Run variants of a scenario, as many at a time as `free` allows. Leave in `out` what repeats the run."""
+    """Run variants of a scenario, as many at a time as there are slots. Leave in `out` what repeats the run."""
     started: list[float] = []
     files = source.files()
     executable = source.executable(files)
     record.keep_files(files, executable, out)
 
-    async def one(variant_run: VariantRun) -> VariantResult:
-        async with free:
+    shared = shared_labs(variant_runs) if machine.clock == "virtual" else {}
+
+    async def one(variant_run: VariantRun, ticket: int) -> VariantResult:
+        lab = shared.get(variant_run.label)
+        first = lab is not None and await lab.turn()
+        async with slots.taken(ticket):
             started.append(time.monotonic())
             listener.started(variant_run)
             directory = out / variant_run.label
             directory.mkdir()
             shown = Shown(variant_run, directory, listener)
-            request = Variant(
-                scenario=source.file.name,
-                variant=variant_run.variant["name"],
-                settings=variant_run.variant["settings"],
-                topology=source.inner_topology,
-                without_faults=[*variant_run.without_faults],
-            )
+            request, then = asked(variant_run, source, machine)
             job = Job(
                 [request],
                 files,
@@ -120,9 +120,15 @@ async def run(
                 busy_s=info["busy_limit_s"],
                 seed=seed,
                 training=info["training"],
+                lab=lab,
+                then=then,
                 listen=shown.listen,
             )
-            result = await run_variant(job, source, variant_run, machine, directory, shown)
+            try:
+                result = await run_variant(job, source, variant_run, machine, directory, shown)
+            finally:
+                if lab and first:
+                    lab.pass_on()
             listener.finished(variant_run, result)
             return result
 
@@ -134,7 +140,7 @@ async def run(
     try:
         async with TaskGroup() as group:
             identity = group.create_task(asyncio.to_thread(meanwhile))
-            tasks = [group.create_task(one(variant_run)) for variant_run in variant_runs]
+            tasks = [group.create_task(one(variant_run, slots.ticket())) for variant_run in variant_runs]
         origin = Origin.of_run(identity.result(), source, files)
         variants, wall_s = [task.result() for task in tasks], time.monotonic() - started[0]
         texts = info["title"], info["text"]
@@ -143,6 +149,32 @@ async def run(
     finally:
         explain(out, info["name"])
     return result
+
+
+def shared_labs(variant_runs: Sequence[VariantRun]) -> dict[str, SharedLab]:
+    """Return the labs that several of the runs have, by the label of each run."""
+    groups: dict[str, list[str]] = {}
+    for variant_run in variant_runs:
+        groups.setdefault(json.dumps(variant_run.variant["lab"], sort_keys=True), []).append(variant_run.label)
+    return {label: lab for labels in groups.values() if len(labels) > 1 for lab in [SharedLab()] for label in labels}
+
+
+def asked(variant_run: VariantRun, source: Source, machine: Machine) -> tuple[Variant, Choose | None]:
+    """Return the request for a variant. On the virtual clock it is for the lab alone, and the second one chooses the
+    variant when that is up: the trace then does not depend on whose lab it was."""
+    chosen: protocol.Chosen = {
+        "variant": variant_run.variant["name"],
+        "settings": variant_run.variant["settings"],
+        "without_faults": [*variant_run.without_faults],
+    }
+    later = machine.clock == "virtual"
+    request = Variant(
+        scenario=source.file.name,
+        lab=variant_run.variant["lab"],
+        topology=source.inner_topology,
+        chosen=None if later else chosen,
+    )
+    return request, Choose(chosen=chosen) if later else None
 
 
 def explain(out: Path, scenario: str) -> None:
@@ -180,14 +212,15 @@ async def run_variant(
         if shown.made:
             await asyncio.to_thread(merged_captures.write, directory, shown.made, shown.events)
         run_readme.remove_empty(directory)
-    return result_of(variant_run, outcome, wall_s, shown.made, job.touched)
+    return result_of(variant_run, outcome, wall_s, shown.made, shown.parameters, job.touched)
 
 
 def result_of(
     variant_run: VariantRun,
     outcome: protocol.VariantOutcome,
     wall_s: float,
-    made: protocol.Made | None,
+    made: protocol.Made | None = None,
+    parameters: dict[str, Any] | None = None,
     touched: Sequence[str] = (),
 ) -> VariantResult:
     return VariantResult(
@@ -202,7 +235,7 @@ def result_of(
         warnings=outcome["warnings"],
         variant=variant_run.variant["name"],
         settings=variant_run.variant["settings"],
-        parameters=made and made["parameters"],
+        parameters=parameters,
         topology=made and record.digest(topology_text(made).encode()),
         epoch=made and made["epoch"],
         touched=list(touched),
@@ -232,6 +265,7 @@ class Shown:
         self._listener = listener
         self.events: list[protocol.Event] = []
         self.made: protocol.Made | None = None
+        self.parameters: dict[str, Any] | None = None
 
     @property
     def virtual_s(self) -> float:
@@ -256,7 +290,6 @@ class Shown:
                 self._listener.settled(self._variant_run, until_ns)
             case {
                 "made": {
-                    "parameters": dict(),
                     "topology": dict(),
                     "epoch": {"realtime_ns": int(zero), "monotonic_ns": int(), "kernel_ns": int() | None},
                 } as made
@@ -265,6 +298,8 @@ class Shown:
                 path = self._directory / protocol.TOPOLOGY
                 with naming(path):
                     path.write_text(topology_text(made))
+            case {"parameters": dict(parameters)} if self.parameters is None:
+                self.parameters = parameters
             case _:
                 raise MachineError(f"a line of progress is not an event: {str(line)[:80]}")
 

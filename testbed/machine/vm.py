@@ -1,5 +1,6 @@
 """One job in one micro-VM: restore it, run the job, read its files, remove it."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import Any
 from testbed.errors import MachineError
 from testbed.machine import making, snapshot
 from testbed.machine.image import Image
-from testbed.machine.jobs import Job
+from testbed.machine.jobs import THEN_ID, Job
+from testbed.machine.live.machine_wire import Wire
 from testbed.machine.memory_files import Bundle
-from testbed.machine.moments import Moment, Opened
+from testbed.machine.moments import FIRST, Moment, Opened
 from testbed.machine.qemu import Flavour
 from testbed.machine.snapshot import Snapshot
 from testbed.machine.watch import Watch
-from testbed.protocol import ENTRY, FILES, STEPS, Clock
+from testbed.protocol import ENTRY, FILES, STEPS, Clock, messages
 
 
 class VirtualMachine:
@@ -37,33 +39,55 @@ class VirtualMachine:
         source = self.source(job.training)
         if self.keep_steps:  # they stand on the snapshot
             await making.ensure(self.image, self.flavour, source, self.log)
+        if job.lab and job.lab.saved:
+            started = time.monotonic()
+            source, saved = job.lab.saved
+            async with Opened(self.image, self.flavour, source) as opened:
+                await opened.resume(saved)
+                if self.keep_steps:
+                    saved.write(out / STEPS)
+                tell(opened, job)
+                await self._follow(opened, job, out, FIRST)
+            return time.monotonic() - started
         async with making.begun(self.image, self.flavour, source, self.log) as opened:
             started = time.monotonic()
             write_bundle(opened.bundle, job, self.clock)
             await self._follow(opened, job, out)
-            opened.outcome.extract(out)
         return time.monotonic() - started
 
-    async def _follow(self, opened: Opened, job: Job[Any], out: Path) -> None:
-        """Run a machine to its end, and pass its messages to the job meanwhile."""
-        number = 0
+    async def _follow(self, opened: Opened, job: Job[Any], out: Path, number: int = 0) -> None:
+        """Run a machine to its end from a moment of its job, pass its messages to the job meanwhile, read its files."""
         while True:
             reached = await follow(opened, self.clock, job, self.log)
             if opened.outcome.finished:
+                opened.outcome.extract(out)
                 return
             if reached is None or reached.number == number:
                 raise MachineError("the guest paused without returning its results")
             number = reached.number
             await opened.settle(reached)
-            if self.keep_steps:
+            shared = job.lab if number == FIRST else None
+            if self.keep_steps or shared:
                 saved = await opened.keep(reached)
-                saved.write(out / STEPS)
+                if self.keep_steps:
+                    saved.write(out / STEPS)
+                if shared:
+                    shared.keep(opened.source, saved)
+            if number == FIRST:
+                tell(opened, job)
 
 
 def write_bundle(bundle: Bundle, job: Job[Any], clock: Clock) -> None:
     files = {f"{FILES}/{name}": data for name, data in job.files.items()}
     envelope = {**job.envelope(f"/run/testbed/in/{FILES}", clock), "call": ENTRY}
     bundle.write(envelope, files, {f"{FILES}/{name}" for name in job.executable})
+
+
+def tell(opened: Opened, job: Job[Any]) -> None:
+    """Send the request of the job for the moment at which its machine has just paused, if it has one."""
+    if job.then:
+        line = json.dumps(messages.ask(THEN_ID, job.then)).encode()
+        Wire(opened.bundle, opened.outcome).send(line)
 
 
 async def follow(opened: Opened, clock: Clock, job: Job[Any], log: Callable[[str], None]) -> Moment | None:

@@ -205,9 +205,8 @@ class Epoch(TypedDict):
 
 
 class Made(TypedDict):
-    """The inputs of a variant: all parameters, defaults included, and the plan as `topology check --json` has it."""
+    """The inputs of a lab: the plan as `topology check --json` has it, and its time zero."""
 
-    parameters: dict[str, Any]
     topology: PlanRows
     epoch: Epoch
 
@@ -356,6 +355,22 @@ class ParametersSchema(TypedDict):
     required: NotRequired[list[str]]
 
 
+class LabInfo(TypedDict):
+    """A scenario's lab: its topology file, a path below the scenario's directory, and profiles by switch."""
+
+    topology: str
+    profiles: dict[str, dict[str, Any]]
+
+
+class Chosen(TypedDict):
+    """A variant to run. `settings` are `VariantInfo.settings`; `without_faults` has numbers of faults that the run
+    omits, in injection order from 1."""
+
+    variant: str
+    settings: dict[str, Any]
+    without_faults: list[int]
+
+
 class VariantInfo(TypedDict):
     """A variant; `settings` are its changes of the parameters' defaults, with the user's settings that apply to it."""
 
@@ -363,6 +378,8 @@ class VariantInfo(TypedDict):
     expected: Observed
     text: str
     settings: dict[str, Any]
+    lab: NotRequired[LabInfo]
+    """Absent where other variants were asked for."""
 
 
 class ScenarioInfo(TypedDict):

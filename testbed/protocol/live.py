@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
 
-from testbed.protocol import Event, PlanRows
+from testbed.protocol import Chosen, Event, PlanRows
 from testbed.protocol.requests import Request, register
 
 if TYPE_CHECKING:
@@ -302,6 +302,12 @@ class Save(LiveRequest[str], handler="inspecting:save", touches=False):
 
 class Rows(LiveRequest[PlanRows], handler="inspecting:rows", touches=False):
     """Describe the interfaces of the lab's topology as topology.json does, with what the kernel has now."""
+
+
+class Choose(LiveRequest[None], touches=False):
+    """Choose the variant to run in a lab that has just come up. There is no response."""
+
+    chosen: Chosen
 
 
 class Hold(LiveRequest[None], touches=False):

@@ -33,17 +33,16 @@ class Request(Generic[R_co]):
 
 
 class Variant(Request[protocol.VariantOutcome]):
-    """Run a variant of a scenario in a lab. Reports are events, and the variant's inputs (`Made`)."""
+    """Build a lab, and run a variant of a scenario in it. Reports are events, the lab's inputs (`Made`), and when it is
+    up all `parameters` of the variant, defaults included."""
 
     scenario: str
     """Path of scenario.py below the job's files."""
-    variant: str
-    settings: Mapping[str, Any]
-    """`VariantInfo.settings`."""
+    lab: protocol.LabInfo
     topology: str = ""
     """Path below the scenario's directory of a topology file that replaces its own."""
-    without_faults: list[int] = field(default_factory=list)
-    """Numbers of faults that the run omits, in injection order from 1."""
+    chosen: protocol.Chosen | None = None
+    """None: it comes when the lab is up (`live.Choose`), so that all variants with this lab can begin there."""
 
 
 class Pytest(Request[int]):

@@ -34,6 +34,10 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+NOT_CHOSEN = Variant("", "healthy", "")
+"""The variant of a run whose lab is not up yet."""
+
+
 def owner_of(mac: str | None, *interfaces: HostInterface) -> str:
     """Name the one of the interfaces that has a MAC, such as ``server's MAC``; "no entry" if none has."""
     return next((f"{interface.node}'s MAC" for interface in interfaces if interface.mac == mac), "no entry")
@@ -46,14 +50,7 @@ def _holds(actual: Any, expected: Any) -> bool:
 class Run:
     """The run of a variant: its steps, expectations and evidence. `lab` is up; `log` is the event log."""
 
-    def __init__(
-        self,
-        lab: Lab,
-        log: EventLog,
-        variant: Variant,
-        files: Evidence | None = None,
-        without_faults: Collection[int] = (),
-    ) -> None:
+    def __init__(self, lab: Lab, log: EventLog, variant: Variant, files: Evidence | None = None) -> None:
         self.lab = lab
         self.log = log
         self.variant = variant
@@ -65,8 +62,12 @@ class Run:
         self._files = files or Evidence(lab, log)
         self._injections: list[tuple[Injection, bool]] = []
         """Each fault, and whether the end of the run may cut it short."""
-        self._without_faults = without_faults
+        self._without_faults: Collection[int] = ()
         self._left_out = 0
+
+    def begin(self, variant: Variant, without_faults: Collection[int]) -> None:
+        """Set the variant, and the numbers of faults that are left out, when the lab is up."""
+        self.variant, self._without_faults = variant, without_faults
 
     @property
     def now(self) -> float:

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
+from testbed.machine import runs, scenarios
 from testbed.machine.image import find
 from testbed.machine.jobs import Job
 from testbed.machine.qemu import Flavour
-from testbed.machine.scenarios import resolve
 from testbed.machine.vm import VirtualMachine
-from testbed.protocol.requests import Variant
 
 COMMAND = (sys.executable, "-m", "testbed")
 HERE = Path(__file__).parent
@@ -137,11 +136,14 @@ def run_in_a_machine(tmp_path: Path) -> Callable[[str, str], list[dict[str, Any]
     """Runs a variant in a machine of this process, whose watch a test can change. Returns its events."""
 
     def run(reference: str, variant: str) -> list[dict[str, Any]]:
-        scenario = resolve(reference)
+        scenario = scenarios.resolve(reference)
         events: list[dict[str, Any]] = []
         machine = VirtualMachine(find(), Flavour("virtual"), lambda _: None)
-        request = Variant(scenario=scenario.file.name, variant=variant, settings={})
-        job = Job([request], scenario.files(), limit_s=86400, busy_s=60, seed=1, listen=events.append)
+        subprocess.run([*COMMAND, "describe", reference], stdout=subprocess.DEVNULL, check=True)  # it is kept
+        [info] = asyncio.run(scenarios.describe([(scenario, {})]))
+        [chosen] = runs.choose(info, [variant])
+        request, then = runs.asked(chosen, scenario, machine)
+        job = Job([request], scenario.files(), limit_s=86400, busy_s=60, seed=1, then=then, listen=events.append)
         asyncio.run(machine.run(job, tmp_path / f"run{len(list(tmp_path.iterdir()))}"))
         return events
 

@@ -13,6 +13,7 @@ import pytest
 from conftest import COMMAND
 
 from testbed.machine import qemu, watch
+from testbed.protocol import STEPS
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 HOURS = "aging-4h"
@@ -44,6 +45,18 @@ def test_a_run_under_load_is_identical_to_the_byte(testbed, tmp_path, ip_reuse):
     for name in "events.jsonl", "leaf-e3.pcap":
         files = ip_reuse.out / "garp" / name, tmp_path / done.json["out"] / "garp" / name
         assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("words", [(), ("--keep-steps",)])
+def test_a_run_that_begins_with_the_lab_of_another_is_as_if_it_were_alone(testbed, tmp_path, ip_reuse, words):
+    """`garp` began with the lab that `as-is` brought up."""
+    alone = testbed(*VARIANT, *words)
+    assert trace(alone) == ip_reuse.variants["garp"]["trace"]
+    shared, own = (
+        {path.relative_to(place): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        for place in (ip_reuse.out / "garp", tmp_path / alone.json["out"] / "garp")
+    )
+    assert shared == {name: data for name, data in own.items() if name.parts[0] != STEPS}
 
 
 def test_another_seed_is_another_run_with_the_same_verdict(testbed, ip_reuse):

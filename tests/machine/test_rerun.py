@@ -8,6 +8,7 @@ from testbed.cli.console import Running
 from testbed.machine import runs, scenarios
 from testbed.machine.image import find
 from testbed.machine.qemu import Flavour
+from testbed.machine.slots import Slots
 from testbed.machine.vm import VirtualMachine
 
 
@@ -52,9 +53,7 @@ def test_a_run_is_shown_in_the_order_of_its_events(short, tmp_path):
     machine, screen = VirtualMachine(find(), Flavour("virtual"), lambda _: None), Screen()
 
     async def run():
-        return await runs.run(
-            source, info, runs.choose(info, ["announced"]), 1, machine, tmp_path, screen, asyncio.Semaphore(1)
-        )
+        return await runs.run(source, info, runs.choose(info, ["announced"]), 1, machine, tmp_path, screen, Slots(1))
 
     result = asyncio.run(run())
     assert result.as_expected

@@ -43,7 +43,7 @@ def run(request: Live, context: Context) -> None:
 
     log = EventLog(publish)
     plan, profiles, file = planned(request, directory)
-    made: Made = {"parameters": {}, "topology": plan_rows(plan, profiles), "epoch": log.epoch()}
+    made: Made = {"topology": plan_rows(plan, profiles), "epoch": log.epoch()}
     context.emit({"made": made})
     own = None if request.plugins is None else [(directory / name).resolve() for name in request.plugins]
     networks = PodNetworks(directory, own)
@@ -102,5 +102,5 @@ def planned(request: Live, directory: Path) -> tuple[Plan, Mapping[str, Profile]
     scenario = loading.load(file)
     with loading.blaming(file):
         parameters = scenario.settle(scenario.variant(request.variant), request.settings)
-    instance, plan, profiles, _ = topologies.lab_of(scenario, parameters, file, request.topology)
-    return plan, profiles, topologies.file_of(instance, parameters, file, request.topology)
+    _, lab = topologies.lab_of(scenario, parameters, file, request.topology)
+    return lab.plan, lab.profiles, directory / lab.topology

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from testbed.errors import MachineError
-from testbed.machine.jobs import Job
+from testbed.machine.jobs import THEN_ID, Job
 from testbed.machine.live.lifecycle import RUNNING, Lifecycle
 from testbed.machine.live.machine_wire import FULL, IDLE, MOMENT, Wire
 from testbed.machine.live.stops import Act, Stop
-from testbed.machine.moments import Moment, Opened, Saved
+from testbed.machine.moments import FIRST, Moment, Opened, Saved
 from testbed.machine.task_group import first_of
 from testbed.machine.watch import Watch
 from testbed.protocol import Clock, messages
@@ -58,7 +58,7 @@ class MachineLoop:
         self._stop = stop
         self._virtual = clock == "virtual"
         self._wire = Wire(opened.bundle, opened.outcome)
-        self._numbers = itertools.count(JOB_ID + 1)
+        self._numbers = itertools.count(THEN_ID + 1)
         self._queue: list[tuple[float, Sequence[Mapping[str, Any]]]] = []
         """Requests for a machine that is not at rest, grouped by arrival, with the time."""
         self._wake = asyncio.Event()
@@ -108,24 +108,25 @@ class MachineLoop:
         self._wire.acknowledge()
         with self._wire.replaced():
             await opened.settle(self.reached)
-        if self._wire.reason == MOMENT and self._stop:
-            await self._pass_or_stop(self._stop)
+        if self._wire.reason == MOMENT:
+            await self._pass_or_stop()
         if self._wire.reason == IDLE:
             await self._rest()
         return False
 
     # Stops of a run
 
-    async def _pass_or_stop(self, stop: Stop) -> None:
-        moment = self.reached
+    async def _pass_or_stop(self) -> None:
+        moment, stop = self.reached, self._stop
         assert moment
-        act = stop.at(moment, kept=self._kept is not None)
+        act = stop.at(moment, kept=self._kept is not None) if stop else Act.PASS
         if act in (Act.KEEP, Act.KEEP_AND_HOLD):
             with self._wire.replaced():
                 self._kept = await self._opened.keep(moment)
+        self._begin(moment)
         if act in (Act.HOLD, Act.KEEP_AND_HOLD):
             self._hold(moment)
-        if act is Act.GO_BACK and self._kept:
+        if act is Act.GO_BACK and stop and self._kept:
             await self._approach(stop, self._kept)
 
     async def _approach(self, stop: Stop, kept: Saved) -> None:
@@ -143,14 +144,21 @@ class MachineLoop:
         self._ask(Hold())
         self._listener.held(moment)
 
+    def _begin(self, moment: Moment) -> None:
+        """Send the job's request for its first moment, if this is the one. What is kept is without it."""
+        if moment.number == FIRST and self._job.then:
+            self._wire.send(json.dumps(messages.ask(THEN_ID, self._job.then)).encode())
+
     async def _go_back(self, saved: Saved) -> None:
         self.reached = saved.moment
         with self._wire.replaced():
             await self._opened.resume(saved)
+        self._begin(saved.moment)
 
     def hold_at(self, saved: Saved) -> None:
         """Begin with a run that is stopped at a moment of another one."""
         self._kept, self.reached = saved, saved.moment
+        self._begin(saved.moment)
         self._hold(saved.moment)
 
     def go_on(self, stop: Stop | None, *, discard: bool) -> None:

@@ -1,8 +1,7 @@
 """A run of a variant that a keeper stops, serves while stopped, and continues to its verdict."""
 
-import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from testbed.machine.qemu import Flavour
 from testbed.machine.record import VariantResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import Source
+from testbed.machine.slots import Slots
 from testbed.machine.vm import VirtualMachine, write_bundle
 from testbed.protocol import Event, VariantInfo
 
@@ -96,9 +96,10 @@ async def run(keeper: RunKeeper, image: Image, flavour: Flavour, whole: Order) -
     assert whole.run
     order = RunOrder(**whole.run)
     source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)
-    [info] = await scenarios.describe([(source, {})], [order.variant["name"]])
+    named = [order.variant["name"]]
+    [info] = await scenarios.describe([(source, order.variant["settings"])], named)
     machine = StoppableMachine(keeper, image, flavour, order)
-    variant_run, out = VariantRun(info["name"], order.label, order.variant), Path(whole.lab.out)
-    free = asyncio.Semaphore(1)
-    result = await runs.run(source, info, [variant_run], whole.seed, machine, out, Relay(keeper), free)
+    [chosen] = runs.choose(info, named)
+    variant_run, out = replace(chosen, label=order.label), Path(whole.lab.out)
+    result = await runs.run(source, info, [variant_run], whole.seed, machine, out, Relay(keeper), Slots(1))
     return {"result": result.json()}

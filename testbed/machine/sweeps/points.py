@@ -19,6 +19,7 @@ from testbed.machine.jobs import Machine
 from testbed.machine.record import Identity, RunResult
 from testbed.machine.runs import Listener, VariantRun
 from testbed.machine.scenarios import TakenSource
+from testbed.machine.slots import Slots
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol import ScenarioInfo, VariantInfo
 
@@ -110,8 +111,7 @@ class Work:
     ) -> RunResult:
         """Run a variant, as `testbed run` would, in the run directory `out`."""
         variant_run = VariantRun(self.info["name"], variant["name"], variant, without_faults)
-        free = asyncio.Semaphore(1)
-        return await runs.run(self.source, self.info, [variant_run], seed, machine, out, Listener(), free)
+        return await runs.run(self.source, self.info, [variant_run], seed, machine, out, Listener(), Slots(1))
 
 
 class Engine(Protocol):

@@ -22,7 +22,7 @@ from testbed.kernel import netns, ownership, rdma, rxe_devices, sysctl
 from testbed.kernel.rdma import Rdma
 from testbed.lab.leaks import inventory
 from testbed.nic import connections
-from testbed.protocol import JOB, OWNS, Leftover, messages
+from testbed.protocol import JOB, OWNS, Chosen, LabInfo, Leftover, messages
 from testbed.protocol.requests import Collect, Variant
 
 HERE = Path.cwd()
@@ -104,7 +104,9 @@ class Run:
     def __init__(self, then: str = "wait", lab: str = "lab") -> None:
         self.out = Path(tempfile.mkdtemp(dir=HERE))
         self.progress = self.out / "progress"
-        request = Variant(scenario=f"{lab}/scenario.py", variant="only", settings={"then": then})
+        chosen: Chosen = {"variant": "only", "settings": {"then": then}, "without_faults": []}
+        topology: LabInfo = {"topology": "topology.clab.yml", "profiles": {}}
+        request = Variant(scenario=f"{lab}/scenario.py", lab=topology, chosen=chosen)
         job = {"requests": [messages.ask(0, request)], "files": str(HERE), "training": False, "lives": False}
         (self.out / JOB).write_text(json.dumps(job))
         self.pid = os.fork()

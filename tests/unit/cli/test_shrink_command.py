@@ -51,23 +51,23 @@ def failing(
         async def run_variant(
             job: Any, source: Any, variant_run: VariantRun, machine: Any, directory: Path, shown: Any
         ) -> VariantResult:
-            [request] = job.requests
-            faults = {number for number in range(1, FAULTS + 1) if number not in request.without_faults}
+            chosen = job.then.chosen
+            faults = {number for number in range(1, FAULTS + 1) if number not in chosen["without_faults"]}
             left_out = sorted({*range(1, FAULTS + 1)} - faults)
             lines = [
                 {"t": 0, "kind": "left-out", "node": "", "text": "", "data": {"number": number, "fault": "link-down"}}
                 for number in left_out
             ]
             (directory / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-            found = fails(request.settings, faults)
+            found = fails(chosen["settings"], faults)
             failures = [found if isinstance(found, str) else FAILURE] if found else []
             return replace(
                 good,
                 name=variant_run.label,
                 variant=variant_run.variant["name"],
-                settings={**request.settings},
+                settings={**chosen["settings"]},
                 failures=failures,
-                without_faults=[*request.without_faults],
+                without_faults=[*chosen["without_faults"]],
             )
 
         monkeypatch.setattr(runs, "run_variant", run_variant)

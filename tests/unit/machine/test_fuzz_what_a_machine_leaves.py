@@ -29,12 +29,13 @@ from testbed.machine.jobs import Job
 from testbed.machine.record import Origin, RunResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import EVENTS, Event, Made, VariantInfo, messages, requests
+from testbed.protocol import EVENTS, Event, LabInfo, Made, VariantInfo, messages, requests
 from testbed.records import event_reader, merged_captures, run_readme, switch_tables
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SOURCE = Source("mine", Path("mine/scenario.py"))
-VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "settings": {}}
+LAB: LabInfo = {"topology": "lab.clab.yml", "profiles": {"leaf": {"arp_age": 60}}}
+VARIANT: VariantInfo = {"name": "as-is", "expected": "fault", "text": "", "settings": {}, "lab": LAB}
 VARIANT_RUN = VariantRun("mine", "as-is", VARIANT)
 ORIGIN = Origin("vm", "1.0", "c0de", "ef", "10.0", "tcg", None, None, file="scenario.py", files={})
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 1e308])
@@ -42,7 +43,6 @@ CAPTURE = struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
 CAPTURE += struct.pack("<IIII", 0, 7, 42, 42) + b"\xff" * 6 + b"\x02\x00\x02\x00\x00\x01" + b"\x08\x06" + bytes(28)
 """An ARP packet, at the seventh nanosecond."""
 MADE: Made = {
-    "parameters": {},
     "topology": {"name": "pair", "interfaces": []},
     "epoch": {"realtime_ns": 0, "monotonic_ns": 0, "kernel_ns": None},
 }
@@ -67,13 +67,8 @@ PROGRESS: list[dict[str, Any]] = [
         }
     },
     {"settled": 5},
-    {
-        "made": {
-            "parameters": {"x": 1},
-            "topology": {"name": "pair"},
-            "epoch": {"realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3},
-        }
-    },
+    {"made": {"topology": {"name": "pair"}, "epoch": {"realtime_ns": 1, "monotonic_ns": 2, "kernel_ns": 3}}},
+    {"parameters": {"x": 1}},
     {"write": "\x1b[31mFAILED"},
     {"running": "test_a.py::test"},
     {"result": {"test": "test_a.py::test", "outcome": "failed", "virtual_s": 1.0, "directory": "", "text": "no"}},
@@ -112,7 +107,7 @@ ANSWERS: dict[str, Any] = {
         "text": "What happens.",
         "tags": ["arp"],
         "parameters": PARAMETERS,
-        "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}}],
+        "variants": [{"name": "as-is", "expected": "fault", "text": "it breaks", "settings": {"x": 2}, "lab": LAB}],
         "compared": "as-is",
         "limit_s": 600.0,
         "busy_limit_s": 300.0,
@@ -140,7 +135,7 @@ ANSWERS: dict[str, Any] = {
 }
 """What is right, under the names that the corpus has."""
 REQUESTS = {
-    "outcome.json": requests.Variant(scenario="scenario.py", variant="as-is", settings={}),
+    "outcome.json": requests.Variant(scenario="scenario.py", lab=LAB),
     "info.json": requests.Describe(name="mine", scenario="scenario.py", settings={}, named=[]),
     "topology.json": requests.Plan(file="x.yml"),
     "faults.json": requests.Faults(),
@@ -253,7 +248,7 @@ def take(name: str, data: bytes) -> None:
     answer = job.answer(about=SOURCE.file, place=SOURCE.place)
     match name:
         case "outcome.json":
-            result = runs.result_of(VARIANT_RUN, runs.verdict(job, SOURCE), 1.0, None)
+            result = runs.result_of(VARIANT_RUN, runs.verdict(job, SOURCE), 1.0)
             whole = RunResult.of("mine", 0, "virtual", 1.0, Path("out"), [result], ORIGIN)
             json.dumps(whole.json())
             for width in 60, 200:
@@ -319,7 +314,7 @@ def test_what_is_right_is_taken(tmp_path: Path) -> None:
     """Without this the tests above could not fail where everything is refused."""
     for record in PROGRESS:
         line = report(json.dumps(record).encode())
-        (follow if {*record} & {"event", "settled", "made"} else follow_tests)(line, tmp_path)
+        (follow if {*record} & {"event", "settled", "made", "parameters"} else follow_tests)(line, tmp_path)
     for name, right in ANSWERS.items():
         if name != "refusal.json":
             take(name, json.dumps(right).encode())

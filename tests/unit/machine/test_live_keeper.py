@@ -244,8 +244,10 @@ def test_a_step_of_another_version_is_wrong_input_with_its_hint(
     scenario = tmp_path / "mine" / "scenario.py"
     scenario.parent.mkdir()
     scenario.write_text("")
-    variant: Any = {"name": "v", "expected": "fault", "text": "", "settings": {}}
+    lab = {"topology": "lab.clab.yml", "profiles": {}}
+    variant: Any = {"name": "v", "expected": "fault", "text": "", "settings": {}, "lab": lab}
     info = {"name": "mine", "title": "", "text": "", "limit_s": 1, "busy_limit_s": 1, "training": False}
+    info["variants"] = [variant]
 
     async def described(*_: object) -> list[Any]:
         return [info]

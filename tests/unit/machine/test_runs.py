@@ -17,16 +17,24 @@ from testbed.machine.jobs import Job
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.runs import VariantRun
 from testbed.machine.scenarios import Source
-from testbed.protocol import Clock, Event, ScenarioInfo, VariantInfo, VariantOutcome
+from testbed.machine.slots import Slots
+from testbed.protocol import Chosen, Clock, Event, LabInfo, ScenarioInfo, VariantInfo, VariantOutcome
+from testbed.protocol.live import Choose
 from testbed.protocol.requests import Variant
 
 IDENTITY = Identity("vm", "1.0", "c0de", "ef", "10.0.2 (Debian)", "tcg", None, None)
 EVENT: Event = {"t": 5, "kind": "step", "node": "", "text": "begin", "data": {}}
 
 
+def lab_of(name: str) -> LabInfo:
+    """Variants `x.a` and `x.b` have the lab `x`."""
+    return {"topology": f"{name.partition('.')[0]}.clab.yml", "profiles": {}}
+
+
 def info(*names: str) -> ScenarioInfo:
     variants: list[VariantInfo] = [
-        {"name": name, "expected": "healthy", "text": "", "settings": {"packets": "4"}} for name in names
+        {"name": name, "expected": "healthy", "text": "", "settings": {"packets": "4"}, "lab": lab_of(name)}
+        for name in names
     ]
     return {
         "name": "story",
@@ -54,6 +62,14 @@ def _identity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Identity, "of", lambda _: IDENTITY)
 
 
+def chosen(job: Job[Any]) -> Chosen:
+    """Return the variant of a job, which comes when its lab is up."""
+    [request] = job.requests
+    assert (type(request), request.chosen) == (Variant, None)
+    assert isinstance(job.then, Choose)
+    return job.then.chosen
+
+
 @dataclass
 class FakeMachine:
     """Ends each variant as `endings` says: an error to raise, or a message; else with the expected outcome."""
@@ -70,12 +86,11 @@ class FakeMachine:
         self.jobs.append(job)
         self.at_once += 1
         self.most = max(self.most, self.at_once)
-        [request] = job.requests
-        assert isinstance(request, Variant)
+        name = chosen(job)["variant"]
         try:
             job.receive({"id": 0, "report": self.record})
-            await asyncio.sleep(self.pauses.get(request.variant, 0.001))
-            ending = self.endings.get(request.variant, {"response": outcome(request.variant)})
+            await asyncio.sleep(self.pauses.get(name, 0.001))
+            ending = self.endings.get(name, {"response": outcome(name)})
             if isinstance(ending, Exception):
                 raise ending
             if ending:
@@ -114,8 +129,7 @@ def run(
     variant_runs, heard = runs.choose(said, []), listener or runs.Listener()
 
     async def go() -> RunResult:
-        free = asyncio.Semaphore(jobs)
-        return await runs.run(source, said, variant_runs, 9, machine, out, heard, free)
+        return await runs.run(source, said, variant_runs, 9, machine, out, heard, Slots(jobs))
 
     return asyncio.run(go())
 
@@ -189,7 +203,8 @@ def test_a_machine_gets_the_job_its_files_and_its_limit(source: Source) -> None:
     machine = FakeMachine()
     run(source, machine, ["only"])
     (job,) = machine.jobs
-    assert job.requests == [Variant(scenario="scenario.py", variant="only", settings={"packets": "4"})]
+    assert job.requests == [Variant(scenario="scenario.py", lab={"topology": "only.clab.yml", "profiles": {}})]
+    assert chosen(job) == {"variant": "only", "settings": {"packets": "4"}, "without_faults": []}
     assert job.files == {"scenario.py": b"the story"}
     assert (job.seed, job.limit_s, job.busy_s, job.training, job.executable) == (9, 60.0, 60.0, False, [])
 
@@ -199,6 +214,52 @@ def test_no_more_variants_run_at_once_than_jobs(source: Source, jobs: int) -> No
     machine = FakeMachine()
     run(source, machine, [f"v{number}" for number in range(7)], jobs=jobs)
     assert machine.most == jobs
+
+
+def begin_order(source: Source, machine: FakeMachine, names: Sequence[str], jobs: int = 2) -> list[str]:
+    run(source, machine, names, jobs=jobs)
+    return [chosen(job)["variant"] for job in machine.jobs]
+
+
+def test_a_variant_with_the_lab_of_another_waits_until_that_is_up_and_then_comes_first(source: Source) -> None:
+    """`x.b` waits for `x.a` alone, and meanwhile its place is given to `y`."""
+
+    @dataclass
+    class Builder(FakeMachine):
+        async def run(self, job: Job[Any], out: Path) -> float:
+            if chosen(job)["variant"] == "x.a":
+                assert job.lab
+                await asyncio.sleep(0.02)
+                job.lab.keep(None, None)  # type: ignore[arg-type]
+            return await super().run(job, out)
+
+    machine = Builder(pauses={"x.a": 0.05, "y": 0.04, "z": 0.01})
+    assert begin_order(source, machine, ["x.a", "x.b", "y", "z"]) == ["y", "x.a", "x.b", "z"]
+    labs = {chosen(job)["variant"]: job.lab for job in machine.jobs}
+    assert labs["x.a"] is labs["x.b"] is not None
+    assert labs["y"] is labs["z"] is None
+
+
+def test_a_variant_whose_lab_did_not_come_up_leaves_the_others_their_turn(source: Source) -> None:
+    machine = FakeMachine({"x.a": MachineError("the guest hangs")})
+    assert begin_order(source, machine, ["x.a", "x.b", "x.c"]) == ["x.a", "x.b", "x.c"]
+    assert machine.most == 2
+
+
+def test_on_the_real_clock_each_variant_has_its_own_lab_and_is_chosen_from_the_start(source: Source) -> None:
+    @dataclass
+    class Real(FakeMachine):
+        clock: Clock = "real"
+
+        async def run(self, job: Job[Any], _: Path) -> float:
+            self.jobs.append(job)
+            job.receive({"id": 0, "response": outcome("v")})
+            return 0.25
+
+    machine = Real()
+    run(source, machine, ["x.a", "x.b"])
+    assert [(job.lab, job.then) for job in machine.jobs] == [(None, None)] * 2
+    assert [job.requests[0].chosen["variant"] for job in machine.jobs] == ["x.a", "x.b"]
 
 
 def test_a_listener_hears_of_a_variant_when_it_runs_and_not_when_it_waits(source: Source) -> None:
@@ -277,14 +338,13 @@ def test_empty_files_and_directories_are_not_left(source: Source) -> None:
 
 
 MADE = {
-    "parameters": {"packets": 4},
     "topology": {"name": "pair", "interfaces": [{"node": "a"}]},
     "epoch": {"realtime_ns": 30, "monotonic_ns": 20, "kernel_ns": 10},
 }
 
 
 def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None:
-    result = run(source, Shows([{"made": MADE}]), ["v"])  # type: ignore[arg-type]
+    result = run(source, Shows([{"made": MADE}, {"parameters": {"packets": 4}}]), ["v"])  # type: ignore[arg-type]
     found = json.loads((result.out / "result.json").read_text())
     sha256 = hashlib.sha256(b"the story").hexdigest()
     assert found["made_from"] == {
@@ -304,7 +364,7 @@ def test_a_run_directory_says_what_its_run_was_made_from(source: Source) -> None
     (variant,) = found["variants"]
     assert variant["variant"] == "v"
     assert variant["settings"] == {"packets": "4"}
-    assert variant["parameters"] == MADE["parameters"]
+    assert variant["parameters"] == {"packets": 4}
     assert variant["epoch"] == MADE["epoch"]
     topology = (result.out / "v" / "topology.json").read_bytes()
     assert variant["topology"] == hashlib.sha256(topology).hexdigest()
@@ -417,7 +477,7 @@ def test_wrong_input_ends_the_whole_run(source: Source, status: int) -> None:
 
 def variant(name: str, trace: str, **changes: Any) -> VariantResult:
     run = runs.choose(info(name), [])[0]
-    return replace(runs.result_of(run, VariantOutcome(**outcome(name, trace=trace)), 1.0, None), **changes)
+    return replace(runs.result_of(run, VariantOutcome(**outcome(name, trace=trace)), 1.0), **changes)
 
 
 def result(*variants: VariantResult, wall_s: float = 1.0) -> RunResult:

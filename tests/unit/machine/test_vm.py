@@ -22,7 +22,7 @@ from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
 from testbed.protocol.requests import Variant
 
-REQUEST = Variant(scenario="scenario.py", variant="as-is", settings={})
+REQUEST = Variant(scenario="scenario.py", lab={"topology": "lab.clab.yml", "profiles": {}})
 Guest = Callable[[Bundle, Outcome], None]
 
 

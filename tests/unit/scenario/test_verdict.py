@@ -15,7 +15,7 @@ from testbed.faults import Injection, LinkDown
 from testbed.protocol import Event, VariantOutcome
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import Evidence, changes
-from testbed.scenario.run import Run, Variant
+from testbed.scenario.run import NOT_CHOSEN, Run, Variant
 
 TRIES = 5
 
@@ -339,7 +339,8 @@ def test_a_fault_that_is_left_out_is_reported_and_is_no_failure(lab: FakeLab) ->
     lab.injections = []  # type: ignore[attr-defined]
     events: list[Event] = []
     variant = Variant("fixed", "healthy", "it works")
-    run = Run(lab, EventLog(events.append), variant, without_faults=[1, 2])  # type: ignore[arg-type]
+    run = Run(lab, EventLog(events.append), NOT_CHOSEN)  # type: ignore[arg-type]
+    run.begin(variant, [1, 2])
     with run.fault(LinkDown(end="a:e1")) as injection:
         assert not injection.active
     run.inject(LinkDown(end="b:e1"), after=3, lasting=1).recover()
@@ -352,12 +353,8 @@ def test_a_fault_that_is_left_out_is_reported_and_is_no_failure(lab: FakeLab) ->
 def test_faults_are_numbered_as_they_are_injected(lab: FakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
     injected: list[str] = []
     monkeypatch.setattr(Injection, "inject_after", lambda self, *_: injected.append(self.fault.end))
-    run = Run(
-        lab,
-        EventLog(lambda _: None),
-        Variant("fixed", "healthy", "it works"),
-        without_faults=[2, 4],  # type: ignore[arg-type]
-    )
+    run = Run(lab, EventLog(lambda _: None), NOT_CHOSEN)  # type: ignore[arg-type]
+    run.begin(Variant("fixed", "healthy", "it works"), [2, 4])
     for end in "a:e1", "b:e1", "c:e1", "d:e1", "e:e1":
         run.inject(LinkDown(end=end))
     assert injected == ["a:e1", "c:e1", "e:e1"]

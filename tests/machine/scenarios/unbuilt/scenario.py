@@ -6,7 +6,7 @@ from testbed import Scenario, Variant
 class Unbuilt(Scenario):
     """A lab that cannot be built. Never runs."""
 
-    variants = (Variant("only", "healthy", ""),)
+    variants = Variant("only", "healthy", ""), Variant("other", "healthy", "the same lab")
 
     def run(self, run, parameters):
         run.observe("healthy", "nothing is wrong")
