@@ -44,7 +44,7 @@ INTERNAL = {
     "Routing": {"catch_up", "change", "close", "fileno", "forget", "drain", "on_route", "settle", "start"},
     "Scheduler": {"close", "run", "watch"},
     "Scenario": {"changes", "info", "settle", "variant", "words"},
-    "Run": {"outcome"},
+    "Run": {"begin", "outcome"},
     "EventLog": {"epoch", "kernel_ns", "settle", "write"},
     "Injection": {"inject_after", "judged"},
     "Job": {"close", "launch", "scratch"},
