@@ -17,7 +17,14 @@ from testbed.protocol import STEPS
 
 VARIANT = ("run", "ip-reuse", "--variant", "garp", "--json")
 HOURS = "aging-4h"
-FABRICS = [("evpn-duplicate-freeze", "moves"), ("anycast-mac-mismatch", "equal"), ("bfd-one-way", "bfd")]
+FABRICS = [
+    ("evpn-duplicate-freeze", "moves"),
+    ("anycast-mac-mismatch", "equal"),
+    ("bfd-one-way", "bfd"),
+    ("mlag-sync-lost", "resync"),
+    ("vrrp-brief-master", "owner-hears"),
+    ("lacp-one-member-dead", "fast"),
+]
 
 
 def trace(done) -> str:
