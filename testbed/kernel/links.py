@@ -50,6 +50,7 @@ BOND_OPTIONS = {
     "ad_user_port_key": (25, netlink.u16),
     "tlb_dynamic_lb": (27, netlink.u8),
     "broadcast_neighbor": (33, netlink.u8),
+    "lacp_strict": (34, netlink.u8),
 }
 """Numeric options of Documentation/networking/bonding.rst: attribute and type."""
 USER_HZ = 100

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from testbed.errors import InputError, did_you_mean
 from testbed.kernel import borrowed_nics
@@ -29,6 +29,9 @@ AnInterface = TypeVar("AnInterface", bound=Interface)
 class Node(Namespace, Generic[AnInterface]):
     """A node of a lab. ``node["eth1"]`` is one of its `interfaces`, which are in the order of the file, or one that the
     kernel has beside them, such as a bond that a command made; it is one of them from then on."""
+
+    lacp_strict: ClassVar[bool] = False
+    """Whether its bonds are down while LACP has no partner."""
 
     def __init__(self, context: Context, name: str, plan: NodePlan | None = None) -> None:
         """`plan` is its part of the topology, None for a pod."""
@@ -96,7 +99,7 @@ class Node(Namespace, Generic[AnInterface]):
         """Make its bonds; `set_up` of their members puts them in."""
         for plan in self.plan.bonds if self.plan else ():
             if plan.bond:
-                index = bonding.make(self.kernel, plan, plan.bond)
+                index = bonding.make(self.kernel, plan, plan.bond, lacp_strict=self.lacp_strict)
                 self.interfaces[plan.name] = self.make_interface(plan.name, index, plan.mac, plan)
 
     def set_up(self, interface: AnInterface) -> None:

@@ -118,6 +118,26 @@ def test_lacpdus_that_are_lost_take_the_member_out_at_both_ends(lab, since):
 
 
 @pytest.mark.fresh
+def test_a_port_channel_without_a_partner_is_down_and_a_bond_of_a_host_is_not(lab):
+    """As on NX-OS, EOS and SONiC without a fallback. Linux goes on with a member as a link without LACP."""
+    leaf, host = lab.switch("leaf"), lab.host("lacp")
+
+    def carrier(interface):
+        return interface.node.now().links[interface.index].carrier
+
+    assert carrier(leaf["po1"])
+    with injected(lab, LacpLost(end="lacp:eth1")), injected(lab, LacpLost(end="lacp:eth2")):
+        assert lab.scheduler.wait(lambda: not carrier(leaf["po1"]), SLOW_S + 10)
+        lab.scheduler.sleep(SLOW_S)
+        assert not carrier(leaf["po1"])
+        assert leaf["e1"].is_up
+        assert carrier(host["bond0"])
+        assert not host["bond0"].ping_gateway()
+    assert lab.scheduler.wait(lambda: carrier(leaf["po1"]), SLOW_S + 10)
+    assert host["bond0"].ping_gateway(within=10)
+
+
+@pytest.mark.fresh
 def test_a_member_in_another_bond_is_not_taken_by_lacp(lab, since):
     with injected(lab, MemberMoved(end="leaf:e1", to="po2")):
         assert lab.scheduler.wait(lambda: ("eth1", False) in changes(since, "lacp"), SLOW_S + 10)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, nftables
@@ -24,6 +24,7 @@ from testbed.topology import Node as NodePlan
 class Switch(Node[Interface]):
     """A VLAN-aware bridge with SVIs in the kernel, its ARP and ND in the agent of the lab's control planes."""
 
+    lacp_strict: ClassVar[bool] = True
     agent: Agent
 
     def __init__(self, context: Context, name: str, plan: NodePlan) -> None:

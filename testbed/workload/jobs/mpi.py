@@ -102,7 +102,7 @@ def mpirun(
     places = job.directory / "ranks.hosts"
     places.write_text("".join(f"{rank.host}\n" for rank in ranks))
     local = SHARED_MEMORY if len({rank.host for rank in ranks}) < len(ranks) else {}
-    settings = {**UCX, **local, **(environment or {})}
+    settings = {**UCX, **local, "TESTBED_RANKS": str(job.directory), **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
     command = [
         *(f"TMPDIR={job.scratch}", *ROOT, *(f"{key}={value}" for key, value in settings.items())),
@@ -155,7 +155,6 @@ def write_settings(job: Job, rank: Rank) -> None:
     of_host = {
         "namespace": rank.host.namespace,
         "devices": str(own_devices.directory(rank.host.namespace)),
-        "TESTBED_RANKS": str(job.directory),
     }
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
     (job.directory / f"{rank.host}.env").write_text("".join(lines))

@@ -89,6 +89,15 @@ def test_ranks_add_up_over_roce_and_over_nothing_else(lab, start):
     assert not job.scratch.exists()
 
 
+@pytest.mark.parametrize("program", ["allreduce.py", "native"])
+def test_calls_of_a_rank_on_the_launcher_s_host_are_recorded_too(lab, hosts, native, program):
+    job = mpirun(lab, hosts, native if program == "native" else PROGRAMS / program, launcher=hosts[0])
+    assert job.reaches("Allreduce", 1, within=JOB_S) or not job.running
+    job.check(JOB_S)
+    assert [len(job.calls(rank, "Allreduce")) for rank in (0, 1)] == [1, 1]
+    assert "sum" in job.output(0)
+
+
 @pytest.mark.parametrize(
     ("way", "said"),
     [
