@@ -102,7 +102,8 @@ class BondFailoverRdma(Scenario[Settings]):
             run.observe("healthy", f"the queue pair lives on, after {done.elapsed_s * 1e3:.0f} ms")
             least = 1 if p.when == "receives" else PACKETS
             run.expect(f"its packets go by {other}", moved, lambda count: count >= least)
-            run.expect("retries", retries, lambda count: count <= (1 if p.bond == "bridge" else 0))
+            most = 2 if p.bond == "bridge" else 0  # a timeout is 67 ms, and the bond looks at carriers every 100 ms
+            run.expect("retries", retries, lambda count: count <= most)
             return
         run.observe("fault", f"the queue pair ends with {done.status}")
         run.expect("its end", done.status, "RETRY_EXC_ERR" if p.when == "receives" else "WR_FLUSH_ERR")
