@@ -152,10 +152,7 @@ def blame(job: Job) -> tuple[Rank, str] | None:
 
 def write_settings(job: Job, rank: Rank) -> None:
     """Write files for the agent and for the start of a rank: values that differ between hosts and between ranks."""
-    of_host = {
-        "namespace": rank.host.namespace,
-        "devices": str(own_devices.directory(rank.host.namespace)),
-    }
+    of_host = {"namespace": rank.host.namespace, "devices": str(own_devices.directory(rank.host.namespace))}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
     (job.directory / f"{rank.host}.env").write_text("".join(lines))
     of_rank = {"UCX_NET_DEVICES": f"{rank.device}:1", "UCX_IB_GID_INDEX": str(rank.gid)}
