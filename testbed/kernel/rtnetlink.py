@@ -84,6 +84,8 @@ class Neighbour:
     """The routing protocol that set it, such as ZEBRA."""
     sync: bool = False
     """In a request of FRR's: true if another switch of the same Ethernet segment has heard the neighbour."""
+    external: bool = False
+    """A control plane has learned it elsewhere (``extern_learn``); a change by hand, or a deletion, ends that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class FdbEntry:
     activity: int = 0
     """NOTIFY if the kernel reports when frames from the MAC come and when none have come for the ageing time, and IDLE
     while none come; 0 if it does not."""
+    external: bool = False
+    """A control plane has learned it elsewhere (``extern_learn``)."""
 
 
 class Route(NamedTuple):
@@ -322,14 +326,16 @@ def neighbour_of(body: bytes) -> Neighbour | None:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH; None if it is not about an address. An entry that was deleted has FAILED
     first, one that the kernel removed by itself, as with its interface, has not (neigh_delete and neigh_flush_dev in
     net/core/neighbour.c)."""
-    family, index, state, _, _ = _NDMSG.unpack_from(body)
+    family, index, state, flags, _ = _NDMSG.unpack_from(body)
     values = netlink.attributes(body, _NDMSG.size)
     if family not in FAMILIES.values() or _NDA_DST not in values:
         return None
     mac = values[_NDA_LLADDR].hex(":") if _NDA_LLADDR in values else None
     protocol = netlink.number(values.get(_NDA_PROTOCOL, b""))
     sync = bool(netlink.number(values.get(_NDA_FLAGS_EXT, b"")) & _PEER_SYNC)
-    return Neighbour(index, ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state)), mac, protocol, sync)
+    external = bool(flags & _NTF_EXT_LEARNED)
+    ip, name = ip_address(values[_NDA_DST]), NUD_STATES.get(state, str(state))
+    return Neighbour(index, ip, name, mac, protocol, sync, external)
 
 
 def miss(body: bytes) -> tuple[int, IPAddress]:
@@ -340,7 +346,7 @@ def miss(body: bytes) -> tuple[int, IPAddress]:
 
 def fdb_entry(body: bytes) -> FdbEntry | None:
     """Read RTM_NEWNEIGH or RTM_DELNEIGH; None if it is not about a bridge."""
-    family, index, state, _, _ = _NDMSG.unpack_from(body)
+    family, index, state, flags, _ = _NDMSG.unpack_from(body)
     if family != socket.AF_BRIDGE:
         return None
     values = netlink.attributes(body, _NDMSG.size)
@@ -358,6 +364,7 @@ def fdb_entry(body: bytes) -> FdbEntry | None:
         behind=ip_address(values[_NDA_DST]) if _NDA_DST in values else None,
         group=netlink.number(values.get(_NDA_NH_ID, b"")),
         activity=netlink.number(extended.get(_NFEA_ACTIVITY_NOTIFY, b"")),
+        external=bool(flags & _NTF_EXT_LEARNED),
     )
 
 

@@ -290,7 +290,8 @@ class DataPlane:
 
     def is_static(self, vlan: int, mac: str) -> bool:
         """Return whether the bridge's entry for a MAC is an administrator's."""
-        return (vlan, mac) in self._static and not self._has_peer(vlan, mac)
+        static = (vlan, mac) in self._static and not self._has_peer(vlan, mac)
+        return static or (vlan, mac) in self._tunnels.by_hand
 
     def is_synced(self, vlan: int, mac: str) -> bool:
         """Return whether another switch of an Ethernet segment has the MAC of a bridge's entry, too."""

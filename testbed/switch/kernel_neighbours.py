@@ -57,9 +57,12 @@ class KernelNeighbours:
     def follow(self, kind: int, vlan: int, found: Neighbour) -> FabricEntry | Flushed | None:
         """Take in a message about an entry of an SVI."""
         key = vlan, found.ip
-        if found.protocol == rt.ZEBRA:
+        gone = kind == rt.RTM_DELNEIGH or not found.mac
+        zebra = found.protocol == rt.ZEBRA  # which an entry keeps that a command changes: it is external no longer
+        if (zebra and (found.external or gone)) or (gone and key in self._fabric):
             return self._follow_fabric(kind, key, found.mac)
-        self._fabric.discard(key)
+        if key in self._set:
+            self._fabric.discard(key)
         has = kind == rt.RTM_NEWNEIGH and found.state == "PERMANENT"
         if has and found.mac and self._set.get(key) != found.mac:
             self.by_hand[key] = found.mac
@@ -77,10 +80,10 @@ class KernelNeighbours:
             yield FabricEntry(*key, None)
 
     def _follow_fabric(self, kind: int, key: Key, mac: str | None) -> FabricEntry | None:
+        self.by_hand.pop(key, None)
         if kind == rt.RTM_NEWNEIGH and mac:
             self._fabric.add(key)
             self._set.pop(key, None)
-            self.by_hand.pop(key, None)
             return FabricEntry(*key, mac)
         if key not in self._fabric:
             return None

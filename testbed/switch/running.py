@@ -199,9 +199,9 @@ class RunningSwitch:
     def _kind_of(self, row: Mapping[str, Any]) -> dict[str, str]:
         if self.data.is_static(row["vlan"], row["mac"]):
             return {"state": "static"}
-        if self.data.is_synced(row["vlan"], row["mac"]):
-            return {"state": "synced"}
-        return {"state": "remote"} if "vteps" in row else {}
+        if "vteps" in row:
+            return {"state": "remote"}
+        return {"state": "synced"} if self.data.is_synced(row["vlan"], row["mac"]) else {}
 
     def clear(self, family: Family, vlan: int | None, ip: str | None) -> None:
         self._do(time.monotonic_ns(), self._control.clear(family, vlan, None if ip is None else ip_address(ip)))

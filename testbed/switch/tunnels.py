@@ -27,6 +27,8 @@ class Tunnels:
         self._far_ends: dict[Flow, tuple[str, ...]] = {}
         self._groups: dict[Flow, int] = {}
         """The next-hop groups of MACs behind several far ends."""
+        self.by_hand: set[Flow] = set()
+        """MACs behind far ends that zebra has not set."""
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -54,9 +56,12 @@ class Tunnels:
             return None
         flow = svi.vlan, entry.mac
         self._groups.pop(flow, None)
+        self.by_hand.discard(flow)
         if kind == rt.RTM_DELNEIGH:
             self._far_ends.pop(flow, None)
             return None
+        if not entry.external:
+            self.by_hand.add(flow)
         if entry.group:
             self._groups[flow] = entry.group
         hops = [entry.behind] if entry.behind else kernel.next_hops_behind(entry.group)
