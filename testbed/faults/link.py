@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.rule import Hook, Rule
-from testbed.lab import HostInterface, Interface, Lab
+from testbed.lab import HostInterface, Interface, Lab, Node
 from testbed.lab.port import PRIORITIES
 
 Percent = Annotated[float, Field(gt=0, le=100)]
@@ -18,8 +18,8 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 class LinkDown(Fault):
     """The link is down, as with a cable pulled.
 
-    The fault sets a switch's end down, and both ends lose their carrier. On a host use `nic-down`, which also ends the
-    host's queue pairs at once.
+    The fault sets a switch's end down, and both ends lose their carrier. With a port channel its members go down, as on
+    switches. On a host use `nic-down`, which also ends the host's queue pairs at once.
     """
 
     name: ClassVar[str] = "link-down"
@@ -29,10 +29,18 @@ class LinkDown(Fault):
         interface = lab.interface(self.end)
         if isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is on a host", hint="Name the other end, or use nic-down.")
-        undo.callback(interface.hold_down())
+        for one in self._ends(lab):
+            undo.callback(one.hold_down())
 
     def verify(self, lab: Lab) -> Verified | None:
-        return None if lab.interface(self.end).is_up else {"down": self.end}
+        return None if any(one.is_up for one in self._ends(lab)) else {"down": self.end}
+
+    def _ends(self, lab: Lab) -> list[Interface]:
+        """Return the interface, and its members as the kernel has them: Linux leaves those of a bond up."""
+        interface = lab.interface(self.end)
+        links = interface.node.now().links
+        ends = interface.node.interfaces.values() if isinstance(interface.node, Node) else ()
+        return [interface, *(end for end in ends if end.index in links and links[end.index].master == interface.index)]
 
 
 class NicDown(LinkDown):
@@ -49,6 +57,9 @@ class NicDown(LinkDown):
         if not isinstance(interface, HostInterface):
             raise InputError(f"fault {self}: {self.end} is not on a host")
         undo.callback(interface.hold_down())
+
+    def _ends(self, lab: Lab) -> list[Interface]:
+        return [lab.interface(self.end)]
 
 
 class LinkFlap(Fault):

@@ -92,6 +92,15 @@ def test_those_of_active_backup_end_with_the_active_member(lab):
     assert lab.switch("leaf").fdb_table()[lab.host("backup")["bond0"].mac] == "e6"
 
 
+@pytest.mark.parametrize(("port", "host"), [("leaf:po1", "lacp"), ("leaf:po2", "static")])
+def test_a_port_channel_goes_down_at_both_ends(lab, port, host):
+    """Linux alone leaves the members of a bond up that is set down."""
+    bond = lab.host(host)["bond0"].index
+    with injected(lab, LinkDown(end=port)):
+        assert lab.scheduler.wait(lambda: not lab[host].now().links[bond].carrier, 1)
+    assert lab.scheduler.wait(lambda: lab[host].now().links[bond].carrier and lab[host].bonds_aggregate(), SLOW_S)
+
+
 @pytest.mark.fresh
 def test_a_member_that_is_dead_in_one_direction_is_out_after_three_lacpdus_that_are_missed(lab, log, since):
     """The carrier stays: for 90 s at the slow rate flows of this member are lost, then they take the other one."""
