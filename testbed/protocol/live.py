@@ -97,7 +97,8 @@ class TableRow(TypedDict):
     age_s: float | None
     """Seconds since it was confirmed; None for an FDB entry, and a virtual router."""
     data_plane: str
-    """The MAC by which the kernel forwards, if it is not that of the control plane; else empty."""
+    """The MAC by which the kernel forwards, if it is not that of the control plane; "none" if a command has deleted the
+    kernel's entry, until the next packet for the address; else empty."""
     vteps: list[str]
     """FDB: the switches behind which a MAC is, by the addresses of their tunnels (EVPN)."""
     sequence: int | None

@@ -16,10 +16,12 @@ from testbed.topology.plan import IPAddress, Node
 
 Key = tuple[int, IPAddress]
 """(VLAN, address)"""
+NOTHING = "none"
+"""What the kernel has in the place of a MAC, if a command has deleted an entry of the control plane."""
 
 
 class KernelNeighbours:
-    """`by_hand` has the MACs of static entries that a command has made."""
+    """`by_hand` has the MACs of static entries that a command has made, and NOTHING for those that it has deleted."""
 
     def __init__(self, node: Node, svis: SviInterfaces, netlink: Rtnetlink) -> None:
         self.by_hand: dict[Key, str] = {}
@@ -47,6 +49,8 @@ class KernelNeighbours:
 
     def delete(self, vlan: int, ip: IPAddress) -> None:
         self._set.pop((vlan, ip), None)
+        if self.by_hand.get((vlan, ip)) == NOTHING:
+            del self.by_hand[vlan, ip]
         if (index := self._svis.index(vlan)) is None:
             return
         with contextlib.suppress(OSError):  # it has gone with the SVI
@@ -66,6 +70,8 @@ class KernelNeighbours:
         has = kind == rt.RTM_NEWNEIGH and found.state == "PERMANENT"
         if has and found.mac and self._set.get(key) != found.mac:
             self.by_hand[key] = found.mac
+        elif gone and key in self._set:
+            self.by_hand[key] = NOTHING
         else:
             self.by_hand.pop(key, None)
         flushed = kind == rt.RTM_DELNEIGH and found.state != "FAILED"

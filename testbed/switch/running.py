@@ -183,8 +183,8 @@ class RunningSwitch:
 
     def _with_by_hand(self, now: int, family: Family) -> list[dict[str, Any]]:
         """Return the table with the entries that a command has made in the kernel, which forwards by them: `data_plane`
-        of a row is such a MAC, if the control plane has another one or none; addresses that it does not know at all
-        have a row of their own, with the state static."""
+        of a row is such a MAC, if the control plane has another one or none, and "none" if a command has deleted the
+        entry; addresses that it does not know at all have a row of their own, with the state static."""
         ports = self._control.fdb.ports
         made = {key: mac for key, mac in self.data.neighbours.by_hand.items() if key[1].version == family}
         rows = []

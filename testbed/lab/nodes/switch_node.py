@@ -186,8 +186,8 @@ class Switch(Node[Interface]):
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Return the ARP, ND and FDB tables in full, see testbed.switch.control. `data_plane` of an entry is the MAC by
-        which the kernel forwards, if a command gave it another one than the control plane has; an entry that only the
-        kernel has is `static`."""
+        which the kernel forwards, if a command gave it another one than the control plane has, and "none" if a command
+        deleted it; an entry that only the kernel has is `static`."""
         return self.annotate(self._ask("tables"))
 
     def arp_table(self) -> dict[str, str]:

@@ -119,3 +119,11 @@ def test_a_neighbour_that_a_command_changed_is_shown_beside_the_control_planes(l
     assert known.neighbour(B) == of_b
     ip(known, "neigh", "replace", B, "lladdr", of_b, "dev", "vlan20", "nud", "permanent")
     assert not any("data_plane" in row for row in known.tables()["arp"])
+
+
+def test_a_neighbour_that_a_command_deleted_is_missing_in_the_kernel_until_it_is_needed(lab, known):
+    ip(known, "neigh", "del", B, "dev", "vlan20")
+    (row,) = [row for row in known.tables()["arp"] if row["ip"] == B]
+    assert (row["state"], row["data_plane"]) == ("resolved", "none")
+    assert known.run("ping", "-c", "1", "-W", "1", B)
+    assert not any("data_plane" in row for row in known.tables()["arp"])

@@ -1,5 +1,7 @@
 """Whose the entries of a switch's kernel are: EVPN's, a command's, the control plane's."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from unittest.mock import Mock
 
@@ -8,7 +10,7 @@ import pytest
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.rtnetlink import FdbEntry, Neighbour
 from testbed.switch.changes import FabricEntry, FdbChange
-from testbed.switch.kernel_neighbours import KernelNeighbours
+from testbed.switch.kernel_neighbours import NOTHING, KernelNeighbours
 from testbed.switch.tunnels import Tunnels
 from testbed.topology.plan import Svi
 
@@ -75,6 +77,21 @@ def test_an_entry_that_the_control_plane_takes_over_is_its_own(neighbours: Kerne
     assert neighbours.follow(rt.RTM_NEWNEIGH, 10, Neighbour(SVI, X, "PERMANENT", OTHER, rt.STATIC)) is None
     assert neighbours.by_hand == {}
     assert [*neighbours.forget_all_but({(10, X)})] == []
+
+
+@pytest.mark.parametrize("again", [KernelNeighbours.set, lambda at, vlan, ip, _: at.delete(vlan, ip)])
+def test_an_entry_of_the_control_plane_that_a_command_has_deleted_is_known_to_be_missing(
+    neighbours: KernelNeighbours, again: Callable[[KernelNeighbours, int, IPv4Address, str], None]
+) -> None:
+    own = Neighbour(SVI, X, "PERMANENT", OTHER)
+    neighbours.set(10, X, OTHER)
+    neighbours.follow(rt.RTM_NEWNEIGH, 10, own)
+    assert neighbours.follow(rt.RTM_DELNEIGH, 10, replace(own, state="FAILED", mac=None)) is None
+    assert neighbours.by_hand == {(10, X): NOTHING}
+    again(neighbours, 10, X, OTHER)
+    if again is KernelNeighbours.set:
+        neighbours.follow(rt.RTM_NEWNEIGH, 10, own)
+    assert neighbours.by_hand == {}
 
 
 def test_a_far_end_that_zebra_has_not_set_is_a_commands(tunnels: Tunnels) -> None:
