@@ -15,6 +15,7 @@ OF_MODE = {
     "broadcast_neighbor": ("802.3ad",),
     "es_id": ("802.3ad",),
     "lacp_rate": ("802.3ad",),
+    "min_links": ("802.3ad",),
     "mlag": ("802.3ad",),
     "system": ("802.3ad",),
     "hash": ("802.3ad", "balance-xor"),
@@ -73,12 +74,15 @@ def bond(definition: BondDefinition, port: Port, problems: Problems) -> Bond:
     names = tuple(definition.members)
     if definition.primary and definition.primary not in names:
         problems.add((*port.path, "primary"), f"{definition.primary!r} is not among the members of {port}")
+    if (least := definition.min_links or 0) > len(names):
+        wrong = f"{port} has never a carrier: it has {len(names)} members, fewer than 'min_links'"
+        problems.add((*port.path, "min_links"), wrong)
     given: dict[str, Any] = {key: value for key in ("hash", "lacp_rate") if (value := getattr(definition, key))}
     return Bond(
         definition.mode,
         names,
         **given,
-        min_links=definition.min_links or 0,
+        min_links=least,
         primary=definition.primary or "",
         system=system_of(definition, port.node) or "",
         broadcast_neighbor=bool(definition.broadcast_neighbor),

@@ -103,6 +103,11 @@ def test_a_bond_to_two_switches_is_of_one_lacp_system_or_active_backup() -> None
             "'lacp_rate' is for bonds of mode 802.3ad",
         ),
         (
+            text("members: [eth1, eth2], min_links: ^3"),
+            "h:bond0 has never a carrier: it has 2 members, fewer than 'min_links'",
+        ),
+        (text("members: [eth1, eth2], mode: balance-xor, ^min_links: 1"), "'min_links' is for bonds of mode 802.3ad"),
+        (
             text("members: [eth1, eth2], mode: active-backup, ^hash: layer2"),
             "'hash' is for bonds of mode 802.3ad and balance-xor",
         ),
