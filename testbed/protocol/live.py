@@ -36,6 +36,11 @@ class LinkRow(TypedDict):
 
     interface: str
     peer: str
+    """The other end of its link; of a bond the first of `peers`."""
+    peers: list[str]
+    """Of a bond: what its members end at."""
+    in_bond: Literal["", "carries", "idle", "out"]
+    """Of a member of a bond: whether it carries the bond's traffic, or is not in it at all."""
     up: bool
     carrier: bool
     gone: bool

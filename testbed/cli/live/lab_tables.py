@@ -67,6 +67,9 @@ def show_metrics(lab: Lab) -> None:
         output_console().print(f"metrics: http://{lab.metrics}/metrics", highlight=False)
 
 
+IN_BOND = {"idle": "no traffic", "out": "not in its bond"}
+
+
 def interface_cells(row: Any) -> list[str]:
     name = row["interface"].partition(":")[2]
     quality = " ".join(f"{key}={value}" for key, value in row["quality"].items())
@@ -77,8 +80,9 @@ def interface_cells(row: Any) -> list[str]:
     else:
         state = "" if row["carrier"] else "no carrier"
     addresses = [f"{address} {row['unusable'].get(address, '')}".rstrip() for address in row["addresses"]]
-    state = " ".join(filter(None, (state, quality)))
-    return [name, "\n".join(addresses), row["mac"], row["rdma"] or "", row["peer"], state]
+    state = " ".join(filter(None, (", ".join(filter(None, (state, IN_BOND.get(row["in_bond"])))), quality)))
+    peers = ", ".join(row["peers"]) or row["peer"]
+    return [name, "\n".join(addresses), row["mac"], row["rdma"] or "", peers, state]
 
 
 def entries(rows: Sequence[TableRow]) -> Table:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from testbed.documents.json import value_of
 from testbed.executor.live.server import Call, Subscription
+from testbed.faults.rule import partners
 from testbed.kernel import rxe_devices
 from testbed.kernel.rdma import Rdma
 from testbed.lab import Host, HostInterface, Lab, Pod
@@ -89,8 +90,20 @@ def interface_row(interface: Interface, devices: Mapping[str, str] | None = None
     if row["gone"]:
         row |= {"interface": str(interface), "mac": interface.mac}
     row["peer"] = str(interface.peer) if interface.peer else ""
+    row["peers"] = sorted(partners(interface))
+    row["in_bond"] = in_bond(interface)
     row["quality"] = {name: value for name, value in quality.items() if value != normal[name]}
     return row
+
+
+def in_bond(interface: Interface) -> Literal["", "carries", "idle", "out"]:
+    """Return what a member of the file's bonds does in its bond, as the kernel has it."""
+    if not (interface.plan and interface.plan.master and isinstance(interface.node, Node)):
+        return ""
+    link = interface.node.now().links.get(interface.index)
+    if link is None or link.master != interface.node.interfaces[interface.plan.master].index:
+        return "out"
+    return "carries" if link.active else "idle"
 
 
 def other_row(node: Namespace, index: int, devices: Mapping[str, str]) -> LinkRow:
@@ -101,6 +114,8 @@ def other_row(node: Namespace, index: int, devices: Mapping[str, str]) -> LinkRo
     return {
         "interface": f"{node}:{link.name if link else ''}",
         "peer": "",
+        "peers": [],
+        "in_bond": "",
         "up": bool(link and link.up),
         "carrier": bool(link and link.carrier),
         "gone": link is None,
