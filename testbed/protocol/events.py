@@ -40,7 +40,9 @@ class Data:
 
     def sentence(self) -> str:
         """Return a control plane's action as one line, without the switch's name."""
-        words = {key: ", ".join(value) if isinstance(value, list) else value for key, value in vars(self).items()}
+        words = {
+            key: ", ".join(value) or "none" if isinstance(value, list) else value for key, value in vars(self).items()
+        }
         text = self.kind.special.get(words.get("reason"), self.kind.about)
         return (text.replace("ARP", "ND") if self.kind_name.startswith("nd.") else text).format_map(words)
 

@@ -98,6 +98,8 @@ def test_the_words_are_those_of_the_protocol_and_the_reason() -> None:
     assert moved.sentence() == "ARP 10.0.0.1 at 02:00 moves from port e2 to e1"
     lost = events.ROUTE_INSTALLED(to="10.0.0.0/24", ports=["e1", "e2"])
     assert lost.sentence() == "10.0.0.0/24 is reached by e1, e2"
+    alone = events.EVPN_SEGMENT(port="po1", esi="03:01", others=[])
+    assert alone.sentence() == "po1 gets the floods of other switches (03:01, also on none)"
 
 
 def test_data_are_what_was_given_in_its_order() -> None:
