@@ -34,6 +34,8 @@ class Multihoming:
         """Index and address of the neighbours that others have heard."""
         self._peers: set[Flow] = set()
         """VLAN and MAC of the bridge's entries that others have, too."""
+        self._ports: set[int] = set()
+        """Indices of the port channels that zebra has as segments."""
         self._segments = {bond.name for bond in node.bonds if bond.bond and bond.bond.es_id}
 
     def complete(self) -> None:
@@ -52,15 +54,20 @@ class Multihoming:
         return flow in self._peers
 
     def concerns_segments(self, kind: int, body: bytes) -> bool:
-        """Return whether a message is about something on which the Ethernet segments depend."""
+        """Return whether a message is about something on which the Ethernet segments depend. zebra flushes the MACs of
+        a port that has another segment, and reports nothing."""
         if kind in (rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP):
             return True
+        if kind == rt.RTM_DELNEIGH:
+            entry = rt.fdb_entry(body)
+            return entry is not None and entry.index in self._ports
         found = link_state(body) if kind in (links.RTM_NEWLINK, links.RTM_DELLINK) else None
         return found is not None and found[1].name in self._segments
 
     def set_backup(self, index: int, port: str, group: int, tunnels: Tunnels) -> None:
         """Reach the host behind a port channel by the switches of a next-hop group while its own links are down. The
         kernel can do so for a port with one VXLAN network."""
+        self._ports.add(index)
         plan = self._node.interface(port)
         networks = tunnels.of_vlans({vlan for vlan in (plan.vlan, *plan.trunk) if vlan})
         if len(networks) == 1:

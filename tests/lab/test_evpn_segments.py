@@ -105,3 +105,12 @@ def test_a_queue_pair_survives_the_loss_of_either_link(lab, both):
             with injected(lab, LinkDown(end=f"{leaf}:e1")):
                 assert near.write(4096, within=10).status == "SUCCESS"
             assert near.write(4096, within=10).status == "SUCCESS"
+
+
+def test_another_segment_by_hand_has_its_own_forwarder(lab, log, both):
+    """Its filters would keep on dropping what the leaf of the former segment sends."""
+    leaf = lab.switch("leaf2")
+    commands = "configure terminal", "interface po1", "evpn mh es-id 7"
+    leaf.run("vtysh", "-N", leaf.namespace, *(part for command in commands for part in ("-c", command)))
+    assert lab.scheduler.wait(lambda: log.find("evpn.segment", esi="03:44:38:39:be:ef:aa:00:00:07"), 2 * SOON_S)
+    assert lab.scheduler.wait(lambda: sorted(forwarders(lab, log)) == ["leaf1", "leaf2"], 2 * SOON_S)
