@@ -27,9 +27,11 @@ NAMED_BY = {
     "switch": "switch",
     "like": "switch",
     "port": "port",
+    "to": "bond",
     **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
 }
-"""The objects that parameters of faults name: an end of a link, a node of a kind, a port of the switch."""
+"""The objects that parameters of faults name: an end of a link, a node of a kind, a port of the switch, a bond of the
+end's node."""
 
 Check = Callable[[str, Mapping[str, Any]], str]
 """A check of a fault by name and parameters; it returns the error, or an empty string."""
@@ -154,6 +156,8 @@ def _faults(
         switch = parameters.get("switch")
         at = nodes.get(switch) if isinstance(switch, str) else None
         known["port"] = [*at.ports, *at.bonds] if at else []
+        of_end = nodes.get(str(parameters.get("end")).partition(":")[0])
+        known["bond"] = [*of_end.bonds] if of_end else []
         for key, what in NAMED_BY.items():
             for place, name in _names((*path, key), parameters.get(key)):
                 if name not in known[what]:

@@ -41,6 +41,7 @@ def test_what_was_meant_is_found_in_any_case() -> None:
         ("{fault: x, target: a, senders: [b, ^c]}", "unknown host 'c'; there are: a, b"),
         ("{fault: x, pairs: [[a, b], [b, ^c]]}", "unknown host 'c'; there are: a, b"),
         ("{fault: x, switch: sw, host: a, port: ^e7}", "unknown port 'e7'; there are: "),
+        ("{fault: x, end: a:eth1, to: ^po7}", "unknown bond 'po7'; there are: none"),
         ("^{fault: bad}", "no such fault: bad {}"),
     ],
 )
