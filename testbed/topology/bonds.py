@@ -21,6 +21,10 @@ def resolve(nodes: Mapping[str, ResolvedNode], links: Iterable[ResolvedLink], pr
     for node in nodes.values():
         for bond in node.bonds.values():
             bond.peer = bond.members[0].peer.carrier
+            far = {str(member.peer.carrier): None for member in bond.members}
+            if link_of[bond.members[0]].routed and len(far) > 1:
+                wrong = f"the routed links of {bond} are one port at its end, and several at the other: {listing(far)}"
+                problems.add((*bond.path, "members"), wrong)
 
 
 def _definitions(node: ResolvedNode) -> Mapping[str, BondDefinition]:

@@ -77,6 +77,13 @@ def test_port_channels_between_switches_are_no_loop_and_may_be_routed() -> None:
         assert [port.name for port in made.nodes["a"].routed_ports] == ["po1"] * (routing == "frr")
 
 
+def test_a_routed_port_channel_is_one_at_both_ends() -> None:
+    links = "".join(f'    - {{endpoints: ["a:e{n}", "b:e{n}"]}}\n' for n in (1, 2))
+    nodes = "    a: {kind: switch, bonds: {po1: {members: ^[e1, e2]}}}\n    b: {kind: switch}\n"
+    wrong = "the routed links of a:po1 are one port at its end, and several at the other: b:e1, b:e2"
+    assert_refused_at_caret(f"name: two\ntopology:\n  routing: frr\n  nodes:\n{nodes}  links:\n{links}", wrong)
+
+
 CHANNEL = ", bonds: {po9: {members: [e2]SYSTEM}}"
 SYSTEM = ", system: 44:38:39:be:ef:aa"
 
