@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -55,7 +56,8 @@ def check(file: str, mininet: bool, as_json: bool) -> None:
 
 
 def table(plan: PlanInfo) -> Table:
-    rows = [_cells(row) for row in plan["interfaces"]]
+    ends = {f"{row['node']}:{row['interface']}": row for row in plan["interfaces"]}
+    rows = [{**_cells(row), "peer": plain(far_ends(row, ends))} for row in plan["interfaces"]]
     used = [head for head in HEADS if any(row[head] for row in rows)]
     found = columns(*used)
     for row in rows:
@@ -75,6 +77,14 @@ def _cells(row: InterfaceRow) -> dict[str, str]:
         f"{row['mode']}: {', '.join(row['members'])}" if "mode" in row else row.get("master", ""),
     )
     return dict(zip(HEADS, map(plain, cells), strict=True))
+
+
+def far_ends(row: InterfaceRow, ends: Mapping[str, InterfaceRow]) -> str:
+    """Return the other end of a link; of a bond all that its members end at, each once."""
+    far = [ends[ends[f"{row['node']}:{name}"]["peer"]] for name in row.get("members", ())]
+    return (
+        ", ".join(dict.fromkeys(f"{end['node']}:{end.get('master', end['interface'])}" for end in far)) or row["peer"]
+    )
 
 
 def _both(four: str, six: str) -> str:

@@ -4,11 +4,14 @@ import errno
 import io
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from testbed.cli.main import invoke
 from testbed.cli.output import give
+from testbed.cli.topology_command import far_ends
+from testbed.protocol import InterfaceRow
 
 
 @pytest.fixture(autouse=True)
@@ -196,3 +199,15 @@ def test_notes_are_part_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
         "text": "'cpu' has no effect: a container of a lab runs without it",
         "lines": [5, 6],
     }
+
+
+def test_a_bond_to_two_switches_is_shown_with_both() -> None:
+    rows = [
+        {"node": "h", "interface": "bond0", "peer": "a:po1", "members": ["eth1", "eth2", "eth3"]},
+        *({"node": "h", "interface": f"eth{n}", "peer": f"{to}:e{n}"} for n, to in ((1, "a"), (2, "a"), (3, "b"))),
+        *({"node": "a", "interface": f"e{n}", "peer": f"h:eth{n}", "master": "po1"} for n in (1, 2)),
+        {"node": "b", "interface": "e3", "peer": "h:eth3"},
+    ]
+    ends = cast("dict[str, InterfaceRow]", {f"{row['node']}:{row['interface']}": row for row in rows})
+    assert far_ends(ends["h:bond0"], ends) == "a:po1, b:e3"
+    assert far_ends(ends["h:eth3"], ends) == "b:e3"
