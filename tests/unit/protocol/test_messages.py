@@ -19,6 +19,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+OBJECT = st.dictionaries(st.text(), JSON, max_size=3)
 SCHEMA = requests.Schema()
 
 
@@ -26,6 +27,9 @@ def fields_of(kind: type[Request[Any]]) -> st.SearchStrategy[Request[Any]]:
     hints = get_type_hints(kind)
     special = {
         "settings": st.dictionaries(st.text(), st.text() if kind is requests.Describe else JSON),
+        "lab": st.fixed_dictionaries({"topology": st.text(), "profiles": st.dictionaries(st.text(), OBJECT)}),
+        "chosen": st.none()
+        | st.fixed_dictionaries({"variant": st.text(), "settings": OBJECT, "without_faults": st.lists(st.integers())}),
         **dict.fromkeys(("parameters", "quality", "values"), st.dictionaries(st.text(), st.text())),
         "options": st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()),
     }
