@@ -28,6 +28,8 @@ class ControlPlanes:
         self._context = context
         self._plan = plan
         self._nodes = nodes
+        self.daemons_may_end = False
+        """True if a daemon of FRR that ends is an event, and no error: somebody may have ended it."""
         self._routing: Routing | None = None
         self._agents: dict[_Reports, set[Switch]] = {}
         self._numbers: dict[str, int] = {}
@@ -95,7 +97,7 @@ class ControlPlanes:
     def links_work(self) -> None:
         """Start FRR, which needs links that carry frames."""
         if any(frr.daemons(node) for node in self._plan.nodes.values()):
-            self._routing = Routing(self._context, self._plan, self._nodes)
+            self._routing = Routing(self._context, self._plan, self._nodes, lambda: self.daemons_may_end)
             self._context.scheduler.sources.append(self._routing)
             self._routing.start()
 

@@ -3,10 +3,11 @@
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
@@ -41,7 +42,11 @@ START_S = 60.0
 class Routing:
     """The routing daemons of a lab's switches. `fileno` is readable when one has ended."""
 
-    def __init__(self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]]) -> None:
+    def __init__(
+        self, context: Context, plan: Plan, nodes: Mapping[str, Node[Any]], may_end: Callable[[], bool]
+    ) -> None:
+        """`may_end` returns True if a daemon that ends is an event, and no error."""
+        self._may_end = may_end
         self._context = context
         self._plan = plan
         self._nodes = nodes
@@ -53,6 +58,7 @@ class Routing:
         """Ports whose links `change` makes anew or not at all."""
         self._ends = select.epoll()
         self._handles: dict[tuple[str, str], int] = {}
+        """Pidfds of the daemons that have not ended."""
         self._duplicates: evpn.Duplicates | None = None
         self._detection: dict[str, list[str]] = {}
         """The commands that a switch's bgpd has for duplicates."""
@@ -73,9 +79,7 @@ class Routing:
             self._duplicates.forget(switch)
         self._switches.remove(switch)
         for key in [key for key in self._processes if key[0] == switch.name]:
-            handle = self._handles.pop(key)
-            self._ends.unregister(handle)
-            os.close(handle)
+            self._unfollow(key)
             self._processes.pop(key).stop(signal.SIGKILL)
         self._remove(switch)
         del self._routes[switch.name]
@@ -244,13 +248,24 @@ class Routing:
         """Do nothing: the kernel's routes come by way of the switches' agent."""
 
     def drain(self) -> None:
-        """Raise when a daemon has ended: its switch goes on with the routes that it had."""
+        """Report, or raise, when a daemon has ended: its switch goes on with the routes that it had."""
         if not self._ends.poll(0):
             return
-        for (switch, daemon), process in self._processes.items():
-            if (status := process.status) is not None:
-                how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        for switch, daemon in [*self._handles]:
+            process = self._processes[switch, daemon]
+            if (status := process.status) is None:
+                continue
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            if not self._may_end():
                 raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
+            self._unfollow((switch, daemon))
+            ended = events.PROGRAM_ENDED(command=shlex.join(process.command), status=status, log=process.log.name)
+            self._context.emit(ended, switch, f"FRR's {daemon} {how}")
+
+    def _unfollow(self, daemon: tuple[str, str]) -> None:
+        if (handle := self._handles.pop(daemon, None)) is not None:
+            self._ends.unregister(handle)
+            os.close(handle)
 
     def on_route(self, t: int, switch: str, route: events.Route) -> None:
         """Record a change of a route, as the agent reports it."""

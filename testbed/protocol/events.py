@@ -291,7 +291,11 @@ class Pause(Data):
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
 LAB_CHANGED = Kind("lab.changed", LabChange, "`testbed apply` changes a node, a link or a fault; `anew`: it is remade.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
-PROGRAM_ENDED = Kind("program.ended", Program, "A program that `spawn` started has ended by itself.")
+PROGRAM_ENDED = Kind(
+    "program.ended",
+    Program,
+    "A program that `spawn` started has ended by itself, or a daemon of FRR in a lab that lives.",
+)
 TYPED = Kind("typed", Typed, "A command that can change a live lab has ended. `t` is its begin.")
 CONTAINER = Kind("container", Container, "The container of a node runs.")
 SERVICE = Kind("service", Service, "A service forwards to an address, or, without `to`, is withdrawn.")

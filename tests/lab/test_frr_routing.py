@@ -241,6 +241,21 @@ def test_a_daemon_that_is_killed_is_an_error_and_the_lab_ends(tmp_path: Path, da
     assert not Path("/run/frr/dual-near").exists()
 
 
+@pytest.mark.fresh
+@pytest.mark.topology(DUAL_STACK)
+def test_a_daemon_may_end_in_a_lab_that_lives(lab, log):
+    """The others withdraw the routes by way of its switch, which keeps its own. It is reported once."""
+    lab.control_planes.daemons_may_end = True
+    before = ports(lab, "far", "10.0.10.0/24")
+    pid = int(Path("/run/frr", lab["near"].namespace, "bgpd.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    assert lab.scheduler.wait(lambda: ports(lab, "far", "10.0.10.0/24") != before, 30)
+    lab.scheduler.sleep(60)
+    [ended] = log.find("program.ended", status=-signal.SIGKILL)
+    assert (ended["node"], ended["text"]) == ("near", "FRR's bgpd was ended by signal 9")
+    assert log.now - ended["t"] > 60e9
+
+
 @pytest.mark.topology(leaf_spine(leaves=2, spines=1, hosts=1).topology())
 def test_static_routes_have_no_convergence(lab):
     with pytest.raises(InputError, match="the lab's routes are static"):

@@ -54,6 +54,7 @@ def run(request: Live, context: Context) -> None:
         if context.wire.virtual and containers:
             beginning.settle(containers, lab.scheduler)
         faults.break_from_the_start(lab)
+        lab.control_planes.daemons_may_end = True
         files = Evidence(lab, log)
         files.count("the lab came up")
         server = Server(lab, log, context.wire, file.read_text(), directory)
