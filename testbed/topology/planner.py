@@ -27,11 +27,20 @@ NAMED_BY = {
     "switch": "switch",
     "like": "switch",
     "port": "port",
-    "to": "bond",
+    "to": "bond of its node",
     **dict.fromkeys(("host", "source", "target", "senders", "pairs", "of"), "host"),
 }
 """The objects that parameters of faults name: an end of a link, a node of a kind, a port of the switch, a bond of the
 end's node."""
+
+OF_FAULT = {
+    ("bond-hash", "end"): "bond",
+    ("bond-member-moved", "end"): "member of a bond",
+    ("lacp-lost", "end"): "member of a bond with LACP",
+    ("mlag-sync-late", "switch"): "switch with 'mlag'",
+    ("mlag-sync-lost", "switch"): "switch with 'mlag'",
+}
+"""The objects that parameters of certain faults name, in place of those of NAMED_BY."""
 
 Check = Callable[[str, Mapping[str, Any]], str]
 """A check of a fault by name and parameters; it returns the error, or an empty string."""
@@ -148,6 +157,12 @@ def _faults(
     known = {"switch": [node.name for node in nodes.values() if KINDS[node.kind].has_vlans]}
     known["host"] = [node.name for node in nodes.values() if KINDS[node.kind].is_host]
     known["end"] = [str(port) for node in nodes.values() for port in (*node.ports.values(), *node.bonds.values())]
+    bonds = [port for node in nodes.values() for port in node.bonds.values()]
+    known["bond"] = [str(bond) for bond in bonds]
+    known["member of a bond"] = [str(port) for bond in bonds for port in bond.members]
+    with_lacp = [bond for bond in bonds if bond.node.keys.bonds[bond.name].mode == "802.3ad"]
+    known["member of a bond with LACP"] = [str(port) for bond in with_lacp for port in bond.members]
+    known["switch with 'mlag'"] = [node.name for node in nodes.values() if getattr(node.keys, "mlag", None)]
     found = []
     for index, definition in enumerate(elements.faults):
         path = (*TOP, "faults", index)
@@ -157,11 +172,13 @@ def _faults(
         at = nodes.get(switch) if isinstance(switch, str) else None
         known["port"] = [*at.ports, *at.bonds] if at else []
         of_end = nodes.get(str(parameters.get("end")).partition(":")[0])
-        known["bond"] = [*of_end.bonds] if of_end else []
-        for key, what in NAMED_BY.items():
+        known["bond of its node"] = [*of_end.bonds] if of_end else []
+        for key, usual in NAMED_BY.items():
+            what = OF_FAULT.get((definition["fault"], key), usual)
             for place, name in _names((*path, key), parameters.get(key)):
                 if name not in known[what]:
-                    problems.add(place, f"unknown {what} {name!r}; there are: {choices(name, known[what])}")
+                    wrong = f"unknown {what} {name!r}" if name not in known[usual] else f"{name!r} is no {what}"
+                    problems.add(place, f"{wrong}; there are: {choices(name, known[what])}")
         if check and (problem := check(definition["fault"], parameters)):
             problems.add(path, problem)
     return tuple(found)

@@ -41,7 +41,11 @@ def test_what_was_meant_is_found_in_any_case() -> None:
         ("{fault: x, target: a, senders: [b, ^c]}", "unknown host 'c'; there are: a, b"),
         ("{fault: x, pairs: [[a, b], [b, ^c]]}", "unknown host 'c'; there are: a, b"),
         ("{fault: x, switch: sw, host: a, port: ^e7}", "unknown port 'e7'; there are: "),
-        ("{fault: x, end: a:eth1, to: ^po7}", "unknown bond 'po7'; there are: none"),
+        ("{fault: x, end: a:eth1, to: ^po7}", "unknown bond of its node 'po7'; there are: none"),
+        ("{fault: lacp-lost, end: ^a:eth1}", "'a:eth1' is no member of a bond with LACP; there are: none"),
+        ("{fault: bond-member-moved, end: ^a:eth1}", "'a:eth1' is no member of a bond; there are: none"),
+        ("{fault: bond-hash, end: ^a:eth1}", "'a:eth1' is no bond; there are: none"),
+        ("{fault: mlag-sync-lost, switch: ^sw}", "'sw' is no switch with 'mlag'; there are: none"),
         ("^{fault: bad}", "no such fault: bad {}"),
     ],
 )
