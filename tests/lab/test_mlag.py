@@ -177,7 +177,7 @@ def test_on_nxos_the_standby_gives_its_hosts_up_without_the_peer_link(lab, log):
         assert pings(lab, "a", "b")
         assert pings(lab, "one", "a")
         assert not pings(lab, "two", "a")
-    assert soon(lab, lambda: up(lab, "tor2"))
+    assert soon(lab, lambda: up(lab, "tor2"), 10)
     assert soon(lab, lambda: pings(lab, "two", "a"), 10)
 
 
