@@ -105,6 +105,8 @@ def test_a_queue_pair_survives_the_loss_of_either_link(lab, both):
             with injected(lab, LinkDown(end=f"{leaf}:e1")):
                 assert near.write(4096, within=10).status == "SUCCESS"
             assert near.write(4096, within=10).status == "SUCCESS"
+            whole = list(VTEPS.values())  # LACP has to be back, too
+            assert lab.scheduler.wait(lambda: row(lab, "leaf3", "fdb", both.mac)["vteps"] == whole, 10)  # noqa: B023
 
 
 def test_another_segment_by_hand_has_its_own_forwarder(lab, log, both):
