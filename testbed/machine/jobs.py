@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from testbed.errors import MachineError, TestbedError
-from testbed.machine.slots import SharedLab
+from testbed.machine.shared_lab import SharedLab
 from testbed.protocol import Clock, Failure, messages
 from testbed.protocol.requests import Request
 

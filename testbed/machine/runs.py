@@ -19,7 +19,8 @@ from testbed.machine.files import writing
 from testbed.machine.jobs import Job, Machine
 from testbed.machine.record import Identity, Origin, RunResult, VariantResult
 from testbed.machine.scenarios import Source
-from testbed.machine.slots import SharedLab, Slots
+from testbed.machine.shared_lab import SharedLab
+from testbed.machine.slots import Slots
 from testbed.machine.task_group import TaskGroup
 from testbed.protocol.events import EVIDENCE, LATEST_NS, OBSERVED
 from testbed.protocol.live import Choose
@@ -104,7 +105,8 @@ async def run(
 
     async def one(variant_run: VariantRun, ticket: int) -> VariantResult:
         lab = shared.get(variant_run.label)
-        first = lab is not None and await lab.turn()
+        if lab:
+            await lab.turn()
         async with slots.taken(ticket):
             started.append(time.monotonic())
             listener.started(variant_run)
@@ -127,7 +129,7 @@ async def run(
             try:
                 result = await run_variant(job, source, variant_run, machine, directory, shown)
             finally:
-                if lab and first:
+                if lab:
                     lab.pass_on()
             listener.finished(variant_run, result)
             return result

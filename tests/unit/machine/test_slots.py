@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from testbed.machine.slots import SharedLab, Slots
+from testbed.machine.shared_lab import SharedLab
+from testbed.machine.slots import Slots
 
 SOURCE: Any = SimpleNamespace()
 SAVED: Any = SimpleNamespace()
@@ -74,12 +75,12 @@ def test_a_place_is_not_lost_with_one_that_waited_for_it(given: bool) -> None:
 def test_others_wait_until_the_lab_of_the_first_is_up() -> None:
     async def go() -> None:
         lab = SharedLab()
-        assert await lab.turn()
+        await asyncio.wait_for(lab.turn(), 5)
         other = asyncio.create_task(lab.turn())
         await turns()
         assert not other.done()
         lab.keep(SOURCE, SAVED)
-        assert not await other
+        await asyncio.wait_for(other, 5)
         assert lab.saved == (SOURCE, SAVED)
 
     asyncio.run(go())
@@ -90,7 +91,7 @@ def test_others_have_their_own_if_that_of_the_first_did_not_come_up() -> None:
         lab = SharedLab()
         await lab.turn()
         lab.pass_on()
-        assert not await lab.turn()
+        await asyncio.wait_for(lab.turn(), 5)
         assert lab.saved is None
 
     asyncio.run(go())
