@@ -34,7 +34,7 @@ INTERNAL = {
         "links_work",
         "make_interface",
     }
-    | {"make_bonds", "set_up", "pair_bonds", "bonds_aggregate"}
+    | {"lacp_strict", "make_bonds", "set_up", "pair_bonds", "bonds_aggregate"}
     | {"prepare", "release", "execute", "set_sysctls"},
     "Host": {"delete_rdma"},
     "HostInterface": {"configure_address"},
