@@ -24,6 +24,11 @@ Ready = Callable[[Sequence[Any], float], bool]
 """A wait of so many seconds for a file to be readable: `readable`, or `Lab.ready`, which keeps the timers."""
 
 
+def how_it_ended(status: int) -> str:
+    """Return the words for an exit status, which is negative for a signal."""
+    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
 class Process:
     """A program running in a namespace; its output goes to `log`."""
 

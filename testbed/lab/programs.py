@@ -4,7 +4,7 @@ import os
 import select
 import shlex
 
-from testbed.lab.processes import Process
+from testbed.lab.processes import Process, how_it_ended
 from testbed.protocol import events
 from testbed.protocol.events import Emit
 
@@ -65,6 +65,4 @@ class Programs:
 
 
 def _how(program: Process) -> str:
-    status = program.ended or 0
-    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-    return f"{shlex.join(program.command)} {how}"
+    return f"{shlex.join(program.command)} {how_it_ended(program.ended or 0)}"

@@ -19,7 +19,7 @@ from testbed.lab import evpn, virtual_routers
 from testbed.lab.context import Context
 from testbed.lab.node import Node, find_interface
 from testbed.lab.nodes.switch_node import Switch
-from testbed.lab.processes import Process
+from testbed.lab.processes import Process, how_it_ended
 from testbed.protocol import events
 from testbed.switch import frr, vrrp, vty
 from testbed.switch.profile import Profile
@@ -255,7 +255,7 @@ class Routing:
             process = self._processes[switch, daemon]
             if (status := process.status) is None:
                 continue
-            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            how = how_it_ended(status)
             if not self._may_end():
                 raise TestbedError(f"{switch}: FRR's {daemon} {how}\n{process.output[-2000:]}".rstrip())
             self._unfollow((switch, daemon))

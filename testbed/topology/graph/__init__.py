@@ -11,7 +11,7 @@ from testbed.topology.graph.box_text import Label
 from testbed.topology.graph.picture import LinkEnds, Picture
 from testbed.topology.graph.picture_layout import ARC, Bundle, Line, Placed, lay_out
 from testbed.topology.kinds import KINDS
-from testbed.topology.plan import Plan
+from testbed.topology.plan import Interface, Plan
 
 
 def mermaid(plan: Plan) -> str:
@@ -22,8 +22,9 @@ def mermaid(plan: Plan) -> str:
         left, right = KINDS[node.kind].shape.mermaid
         lines.append(f'    {numbers[node.name]}{left}"{node.name}"{right}')
     for cable in Picture(plan).cables:
+        line = "===" if cable.peer else "---"
         for lower, upper in cable.links:
-            lines.append(f'    {numbers[upper.node]} ---|"{upper.name} – {lower.name}"| {numbers[lower.node]}')
+            lines.append(f'    {numbers[upper.node]} {line}|"{_port(upper)} – {_port(lower)}"| {numbers[lower.node]}')
     return "\n".join(lines) + "\n"
 
 
@@ -40,9 +41,13 @@ def dot(plan: Plan) -> str:
         lines.append("    }")
     for cable in picture.cables:
         for lower, upper in cable.links:
-            ports = f'taillabel="{upper.name}", headlabel="{lower.name}"'
-            lines.append(f'    "{upper.node}" -- "{lower.node}" [{ports}];')
+            shown = f'taillabel="{_port(upper)}", headlabel="{_port(lower)}"' + ", style=bold" * cable.peer
+            lines.append(f'    "{upper.node}" -- "{lower.node}" [{shown}];')
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _port(end: Interface) -> str:
+    return f"{end.name} in {end.master}" if end.master else end.name
 
 
 RAILS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#db2777")

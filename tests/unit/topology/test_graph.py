@@ -390,7 +390,8 @@ def test_a_link_without_rdma_is_dashed() -> None:
 def test_mermaid_has_each_node_and_each_link_once(plan: Plan) -> None:
     text = mermaid(plan)
     named = dict(re.findall(r'^    (n[0-9]+)[\[({]+"([^"]+)"', text, re.MULTILINE))
-    found = re.findall(r'^    (n[0-9]+) ---\|"(\S+) – (\S+)"\| (n[0-9]+)$', text, re.MULTILINE)
+    port = r"(\S+)(?: in \S+)?"
+    found = re.findall(rf'^    (n[0-9]+) (?:---|===)\|"{port} – {port}"\| (n[0-9]+)$', text, re.MULTILINE)
     assert sorted(named.values()) == sorted(plan.nodes)
     told = [sorted([f"{named[a]}:{port}", f"{named[b]}:{other}"]) for a, port, other, b in found]
     assert sorted(told) == sorted(map(sorted, links(plan)))
@@ -401,10 +402,21 @@ def test_mermaid_has_each_node_and_each_link_once(plan: Plan) -> None:
 def test_dot_has_each_node_and_each_link_once(plan: Plan) -> None:
     text = dot(plan)
     assert sorted(re.findall(r'^ +"([^"]+)" \[shape', text, re.MULTILINE)) == sorted(plan.nodes)
-    found = re.findall(r'"(\S+)" -- "(\S+)" \[taillabel="(\S+)", headlabel="(\S+)"\]', text)
+    ends = r'taillabel="(\S+?)(?: in \S+)?", headlabel="(\S+?)(?: in \S+)?"'
+    found = re.findall(rf'"(\S+)" -- "(\S+)" \[{ends}(?:, style=bold)?\]', text)
     told = [sorted([f"{a}:{port}", f"{b}:{other}"]) for a, b, port, other in found]
     assert sorted(told) == sorted(map(sorted, links(plan)))
     assert text.count("{") == text.count("}")
+
+
+def test_texts_name_the_bonds_of_members_and_draw_peer_links_thick() -> None:
+    plan = Topology.parse(PAIRS).plan()
+    found = {line.strip() for line in (mermaid(plan) + dot(plan)).splitlines()}
+    assert 'n1 ---|"e1 in po1 – eth1 in bond0"| n5' in found
+    assert 'n1 ---|"e3 – eth3"| n5' in found
+    assert 'n1 ===|"p1 – p1"| n3' in found or 'n3 ===|"p1 – p1"| n1' in found
+    assert '"b" -- "d" [taillabel="e1", headlabel="eth1 in bond0"];' in found
+    assert '"c" -- "b" [taillabel="up", headlabel="up", style=bold];' in found
 
 
 @pytest.mark.parametrize("style", STYLES)
