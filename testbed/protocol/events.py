@@ -611,7 +611,7 @@ CLEARED = Kind(
     "ARP {ip} is cleared",
     {
         "no-carrier": "ARP {ip} is cleared: its VLAN has no carrier",
-        "evpn": "ARP {ip} is cleared: EVPN withdraws it",
+        "evpn": "ARP {ip} is cleared: the kernel has the entry of EVPN no longer",
         "port-down": "ARP {ip} is cleared: the port of {mac} is down",
     },
 )

@@ -53,9 +53,12 @@ class VirtualRouters:
 
     def follow(self, index: int, link: LinkState, body: bytes, svis: Mapping[int, int]) -> Iterator[RouterChange]:
         """Follow an interface, and RTM_NEWLINK about it. `svis` are the VLANs by the index of the SVI."""
+        device = self._devices.get(index)
+        if device and link.mac != device.mac:  # a command's: it is that virtual router no longer
+            yield from self._resign(index, device)
+            device.mac, device.up = link.mac, False
         if not link.mac.startswith(VIRTUAL_MACS) or (below := macvlan(body)) is None:
             return
-        device = self._devices.get(index)
         if device is None:
             if below.parent not in svis:
                 return
@@ -71,11 +74,8 @@ class VirtualRouters:
 
     def gone(self, index: int) -> Iterator[RouterChange]:
         """Follow RTM_DELLINK."""
-        device = self._devices.pop(index, None)
-        if device and device.master:
-            device.master = False
-            self._program(index, device)
-            yield device.change
+        if device := self._devices.pop(index, None):
+            yield from self._resign(index, device)
 
     def address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[RouterChange]:
         """Follow an address of a device: as a backup it has none, so only the master's are a command's."""
@@ -103,6 +103,12 @@ class VirtualRouters:
         here = [device for device in self._devices.values() if device.master and device.vlan == vlan]
         own = [address.ip for device in here for address in device.addresses if isinstance(address.ip, IPv6Address)]
         return destination in own or destination in map(nd.solicited_node, own)
+
+    def _resign(self, index: int, device: _Device) -> Iterator[RouterChange]:
+        if device.master:
+            device.master = False
+            self._program(index, device)
+            yield device.change
 
     def _program(self, index: int, device: _Device) -> None:
         with contextlib.suppress(OSError):  # the device, or its VLAN, is gone

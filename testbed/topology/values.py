@@ -117,8 +117,9 @@ def of_interface(address: IPAddress) -> IPAddress:
     if address.version == 4:
         taken = address.is_reserved or address in IPv4Network("0.0.0.0/8")
     else:
-        # Link-local addresses follow from the MAC; a mapped address is how RDMA writes an IPv4 one.
-        taken = address.is_unspecified or address.is_link_local or address.ipv4_mapped is not None
+        if address.is_link_local:
+            raise ValueError(f"{address} is link-local: such an address follows from the MAC here; give another one")
+        taken = address.is_unspecified or address.ipv4_mapped is not None  # so RDMA writes an IPv4 address
     if taken or address.is_multicast or address.is_loopback:
         raise ValueError(f"{address} cannot be the address of an interface")
     return address

@@ -201,6 +201,20 @@ def test_ipv6_has_a_virtual_router_of_its_own(lab, log):
 
 
 @pytest.mark.fresh
+def test_a_device_whose_mac_a_command_changes_is_no_virtual_router(lab, log):
+    """As vrrpd has it, which needs a device with the MAC of the virtual router."""
+    leaf = lab["leaf1"]
+    device = next(line.split("@")[0] for line in leaf.run("ip", "-br", "link").stdout.splitlines() if MAC in line)
+    leaf.run("ip", "link", "set", device, "address", "02:00:00:00:00:99")
+    assert lab.scheduler.wait(lambda: reports(log, "backup", "leaf1", VIRTUAL), 3)
+    assert own_macs(leaf) == BOTH - {MAC}
+    assert f"{VIRTUAL}/" not in leaf.run("ip", "-4", "-br", "address").stdout
+    leaf.run("ip", "link", "set", device, "address", MAC)
+    assert settled(lab, "Master", "Backup")
+    assert own_macs(leaf) == BOTH
+    assert pings(lab["a"], "10.0.20.4") == 3
+
+
 @pytest.mark.topology("vrrp-routed.clab.yml")
 def test_beside_bgp_a_virtual_address_is_no_route_of_its_own(lab):
     routes = lab["spine"].run("ip", "route", "show", "proto", "bgp").stdout

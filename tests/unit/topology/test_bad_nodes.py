@@ -104,7 +104,7 @@ from testbed.topology.values import check_rdma
             "{kind: switch, vlans: {1: ^2001:db8::1/128}}",
             "prefix length '128' of the string '2001:db8::1/128' is not in 1..127",
         ),
-        ("{kind: switch, vlans: {1: ^fe80::1/64}}", "fe80::1 cannot be the address of an interface"),
+        ("{kind: switch, vlans: {1: ^fe80::1/64}}", "fe80::1 is link-local: such an address follows from the MAC here"),
         ("{kind: switch, vlans: {1: ^'::ffff:10.0.0.1/96'}}", "cannot be the address of an interface"),
         ("{kind: switch, vlans: {1: ^ff02::1/64}}", "ff02::1 cannot be the address of an interface"),
         (
