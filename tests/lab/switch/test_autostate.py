@@ -7,6 +7,8 @@ from testbed.switch.dataplane import ALWAYS_UP
 pytestmark = pytest.mark.topology("autostate.clab.yml")
 
 SOON = 2.0
+AGGREGATED = 15.0
+"""A port channel is up when LACP has found its partner."""
 
 
 @pytest.fixture
@@ -26,8 +28,8 @@ def up(switch):
     return {int(link.name[4:]) for link in switch.now().links.values() if link.name.startswith("vlan") and link.carrier}
 
 
-def becomes(lab, vlans):
-    assert lab.scheduler.wait(lambda: up(lab.switch("leaf")) == vlans, within=SOON), up(lab.switch("leaf"))
+def becomes(lab, vlans, within=SOON):
+    assert lab.scheduler.wait(lambda: up(lab.switch("leaf")) == vlans, within), up(lab.switch("leaf"))
 
 
 @pytest.mark.usefixtures("by_vlan")
@@ -116,6 +118,7 @@ def test_without_autostate_all_svis_share_the_bridges_carrier_or_are_always_up(l
 
 @pytest.mark.usefixtures("by_vlan")
 def test_an_svi_that_a_command_makes_follows_its_vlan_too(lab, leaf):
+    becomes(lab, {10, 20, 30, 40}, AGGREGATED)
     leaf.run("ip", "link", "add", "link", "br0", "name", "vlan60", "type", "vlan", "id", "60")
     leaf.run("ip", "link", "set", "vlan60", "up")
     lab.scheduler.sleep(SOON)
