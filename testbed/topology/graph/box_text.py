@@ -66,8 +66,9 @@ def _switch_lines(picture: Picture, node: Node) -> list[Label]:
 
 
 def _channel(name: str, bond: Bond) -> str:
-    """Return a port channel, its links, and the number of its Ethernet segment."""
-    return ", ".join((f"{name}: {ports(bond.members)}", *_mode(bond), *([f"ES {bond.es_id}"] if bond.es_id else [])))
+    """Return a port channel, its links, and the number that it shares with another switch."""
+    shared = [f"{what} {number}" for what, number in (("ES", bond.es_id), ("MLAG", bond.mlag)) if number]
+    return ", ".join((f"{name}: {ports(bond.members)}", *_mode(bond), *shared))
 
 
 def _mode(bond: Bond) -> list[str]:

@@ -263,6 +263,11 @@ def test_a_switch_shows_its_virtual_router() -> None:
     assert not any("VTEP" in text or "VNI" in text for text in found)
 
 
+def test_a_port_channel_of_a_pair_has_its_mlag_number_and_the_peer_link_has_none() -> None:
+    found = texts(drawn(Topology.load(LABS / "mlag.clab.yml").plan()))
+    assert {"po1: e1, MLAG 1", "po2: e2, MLAG 2", "po99: p1–p2"} <= {*found}
+
+
 def test_the_members_of_a_bond_are_one_port_at_either_end() -> None:
     picture = drawn(Topology.parse(PAIRS).plan())
     bonds = {group[0].text: group[1] for group in picture.findall(f"{SVG}g[@class='bond']")}
