@@ -239,7 +239,8 @@ class Routing:
             configured = daemon in frr.configurations(switch.planned, switch.first_profile)
             command += ["-f", str(directory / f"{daemon}.conf") if configured else os.devnull]
         process = self._processes[switch.name, daemon] = switch.launch(*command)
-        Path(f"/proc/{process.pid}/timerslack_ns").write_text(str(TIMER_SLACK_NS))  # its threads inherit it
+        Path(f"/proc/{process.pid}/timerslack_ns").write_text(str(TIMER_SLACK_NS))  # its threads inherit both
+        os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))  # a reader does not preempt its writer
         handle = self._handles[switch.name, daemon] = os.pidfd_open(process.pid)
         self._ends.register(handle, select.EPOLLIN)
         return [directory / f"{daemon}.vty", *([self._data_plane(switch)] if daemon == "bfdd" else [])]

@@ -41,7 +41,10 @@ def daemons(node: Node) -> list[str]:
 def configurations(node: Node, profile: Profile) -> dict[str, str]:
     """Return the configurations of a switch's daemons, by daemon."""
     found = {"zebra": zebra_conf(node), "bgpd": bgpd_conf(node, profile)} if node.bgp else {}
-    return {**found, "vrrpd": vrrp.conf(node)} if node.virtual_routers else found
+    if node.virtual_routers:
+        found["vrrpd"] = vrrp.conf(node)
+    head = f"hostname {node.name}\nno service cputime-stats\n"  # statistics that cost two system calls for each event
+    return {daemon: head + text for daemon, text in found.items()}
 
 
 def bgpd_conf(node: Node, profile: Profile) -> str:
@@ -52,7 +55,6 @@ def bgpd_conf(node: Node, profile: Profile) -> str:
     redistribute = "".join(f"  redistribute {source}\n" for source in sources)
     neighbours = "".join(f" neighbor {port.name} interface peer-group fabric\n" for port in node.routed_ports)
     return f"""\
-hostname {node.name}
 router bgp {node.bgp.asn}
  bgp router-id {node.bgp.router_id}
  no bgp ebgp-requires-policy
@@ -74,7 +76,7 @@ def zebra_conf(node: Node) -> str:
     """Return zebra's configuration. By default port channels of Ethernet segments are down for the first 180 s, until
     a real fabric has learned its routes."""
     segments = any(bond.bond and bond.bond.es_id for bond in node.bonds)
-    return f"hostname {node.name}\n" + (f"evpn mh startup-delay {STARTUP_DELAY_S}\n" if segments else "")
+    return f"evpn mh startup-delay {STARTUP_DELAY_S}\n" if segments else ""
 
 
 def mgmtd_commands(node: Node) -> list[str]:

@@ -38,7 +38,7 @@ def devices(svis: Sequence[Svi]) -> list[Device]:
 
 def conf(node: Node) -> str:
     """Return vrrpd's configuration."""
-    lines = [f"hostname {node.name}"]
+    lines: list[str] = []
     for svi, _ in node.virtual_routers:
         lines += [*commands(svi), "exit"]
     return "".join(f"{line}\n" for line in lines)

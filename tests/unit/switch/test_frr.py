@@ -17,7 +17,6 @@ def test_the_configuration_of_a_leaf() -> None:
     assert (
         bgpd_conf(FABRIC.nodes["leaf1"], profile("sonic"))
         == """\
-hostname leaf1
 router bgp 4200000003
  bgp router-id 10.255.0.3
  no bgp ebgp-requires-policy

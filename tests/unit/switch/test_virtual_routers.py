@@ -206,7 +206,6 @@ def test_vrrpd_gets_all_that_is_not_its_default_and_the_addresses_last() -> None
     assert (
         vrrp.conf(switch(ROUTER))
         == """\
-hostname leaf
 interface vlan10
 vrrp 5 version 3
 vrrp 5 priority 200
@@ -242,3 +241,4 @@ def test_a_switch_has_the_daemons_that_it_needs() -> None:
     assert daemons(both) == ["mgmtd", "zebra", "bfdd", "bgpd", "vrrpd"]
     assert [*configurations(fabric, profile("sonic"))] == ["zebra", "bgpd"]
     assert [*configurations(both, profile("sonic"))] == ["zebra", "bgpd", "vrrpd"]
+    assert all(text.startswith("hostname leaf1\n") for text in configurations(both, profile("sonic")).values())
