@@ -115,7 +115,7 @@ def _vlans(row: InterfaceRow) -> str:
     is_flag=True,
     default=None,
     help="Two leaves for each one, and hosts with LACP to both: an Ethernet segment with --routing evpn, else host "
-    "routes by frr; leaf-spine, where --leaves counts both, and rail-optimized.",
+    "routes by frr; leaf-spine, where --leaves counts both, rail-optimized, fat-tree.",
 )
 @click.option("--k", type=int, help="Ports of a switch; even.")
 @click.option(

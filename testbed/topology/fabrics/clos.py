@@ -208,20 +208,28 @@ def _build(fabric: Fabric, planes: list[list[str]], groups: list[list[str]], hos
 VLAN = addresses.vlan(1)
 
 
-def fat_tree(k: int = 4, **manner: Unpack[RoutedManner]) -> Fabric:
-    """Make k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 hosts."""
-    fabric = Fabric("fat-tree", {"k": k}, manner)
+def fat_tree(k: int = 4, dual_tor: bool = False, **manner: Unpack[RoutedManner]) -> Fabric:
+    """Make k pods of k/2 edge and k/2 aggregation switches, (k/2)² cores, k/2 hosts on each edge switch: k³/4 hosts.
+
+    With `dual_tor` two edge switches have the same hosts, each with a bond to both by LACP: half as many hosts.
+    """
+    chosen: dict[str, int | str] = {"dual-tor": ""} if dual_tor else {}
+    fabric = Fabric("fat-tree", {"k": k, **chosen}, manner)
     if k < 2 or k % 2:
         raise InputError(f"k is {k}; it must be an even number of ports: half of them lead down, half up")
-    half = k // 2
+    half, tors = k // 2, 2 if dual_tor else 1
+    if half % tors:
+        raise InputError(f"k is {k}: the {half} edge switches of a pod are no pairs", hint="Choose a multiple of 4.")
     at_most(addresses.MAX_PARTS, "each pod needs subnets", k=k)
     fabric.check_links("k", k, k**3 // 2)
     names = [f"core{number}" for number in range(1, half**2 + 1)]
     fabric.check_tree(names, ["pod1-agg1", f"pod{k}-agg1"])
     fabric.about = [
         f"{count(k, 'pod')} of {count(half, 'edge switch')} and {count(half, 'aggregation switch')}, "
-        f"{count(half**2, 'core')}, {count(k * half**2, 'host')}; {fabric.manner}.",
-        *addressing(fabric, "pod", "edge switch", names[0]),
+        f"{count(half**2, 'core')}, {count(k * half**2 // tors, 'host')}{' with a bond each' * dual_tor}; "
+        f"{fabric.manner}.",
+        *bonding(fabric),
+        *addressing(fabric, "pod", "rack" if dual_tor else "edge switch", names[0]),
     ]
     fabric.section(span(names))
     cores = fabric.add("switch", names)
@@ -242,13 +250,18 @@ def _lower_half(fabric: Fabric, pod: int, half: int) -> list[Node]:
     if fabric.bridged:
         for agg in aggs:
             agg.add_vlan(VLAN, {}, "the hosts")
-    for number in range(1, half + 1):
-        first = ((pod - 1) * half + number - 1) * half + 1
-        hosts = [f"host{host}" for host in range(first, first + half)]
-        name = f"pod{pod}-edge{number}"
-        fabric.section(f"{name} and {span(hosts)}")
-        (edge,) = fabric.add("switch", [name])
-        fabric.add_leaf(edge, fabric.add("host", hosts), aggs, VLAN, "the hosts", (pod, number))
+    tors = 2 if fabric.dual_tor else 1
+    racks = half // tors
+    for rack in range(1, racks + 1):
+        first = ((pod - 1) * racks + rack - 1) * half + 1
+        names = [f"pod{pod}-edge{(rack - 1) * tors + number}" for number in range(1, tors + 1)]
+        host_names = [f"host{host}" for host in range(first, first + half)]
+        fabric.section(f"{span(names)} and {span(host_names)}")
+        edges, hosts = fabric.add("switch", names), fabric.add("host", host_names)
+        for edge in edges:
+            fabric.add_leaf(edge, hosts, aggs, VLAN, "the hosts", (pod, rack))
+        if fabric.dual_tor:
+            fabric.bond(hosts, edges, (pod, rack))
     return aggs
 
 

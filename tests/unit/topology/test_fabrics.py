@@ -243,6 +243,7 @@ class TestEvery:
             ("leaf-spine", {"leaves": 4}, 1),
             ("leaf-spine", {"leaves": 8, "rails": 2, "family": "dual"}, 2),
             ("rail-optimized", {"rails": 3}, 3),
+            ("fat-tree", {"k": 8}, 1),
         ],
     )
     def test_with_two_tors_a_host_has_a_bond_to_two_leaves_that_are_one(
@@ -285,6 +286,12 @@ class TestEvery:
             4,
             "4 leaves, 2 spines, 4 hosts with 1 bond each; routed.",
         )
+
+    def test_a_fat_tree_with_two_tors_has_half_the_hosts_and_all_switches(self) -> None:
+        plain, dual = (fat_tree(8, dual_tor=wanted, routing="frr").topology().plan() for wanted in (False, True))
+        assert (len(hosts(plain)), len(hosts(dual))) == (128, 64)
+        assert {*plain.nodes} - {*dual.nodes} == {f"host{number}" for number in range(65, 129)}
+        assert len({end.address.network for host in hosts(dual) for end in host.bonds if end.address}) == 16
 
     @every
     def test_the_command_in_its_head_makes_the_same_file(self, fabric: Fabric) -> None:
@@ -469,7 +476,8 @@ class TestRefusals:
             ("single", {"routing": "frr"}, "single has no option 'routing'"),
             ("leaf-spine", {"routing": "ospf"}, "routing is 'ospf'; expected static, frr or evpn"),
             ("fat-tree", {"routing": "frr", "bridged": True}, "a bridged fabric has no routing: routing is frr"),
-            ("fat-tree", {"dual_tor": True}, "fat-tree has no option 'dual_tor'"),
+            ("two-tier", {"dual_tor": True}, "two-tier has no option 'dual_tor'"),
+            ("fat-tree", {"k": 6, "dual_tor": True}, "k is 6: the 3 edge switches of a pod are no pairs\n  Choose"),
             (
                 "leaf-spine",
                 {"dual_tor": True, "routing": "static"},
