@@ -107,5 +107,6 @@ def test_a_lab_full_of_programs_that_make_others_ends_when_it_is_told_to(own, la
     assert own("exec", "a", "--", "bash", "-c", ":(){ :|:& };:", lab=lab).status == 0
     own("advance", "1s", lab=lab)
     done = own("down", lab, lab=lab)
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0, done.err
+    assert [line for line in done.err.splitlines() if not line.startswith("…")] == []  # on a slow host it tells that
     assert (out(own, lab) / "report.html").is_file()
