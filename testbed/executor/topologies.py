@@ -128,7 +128,7 @@ def _bond(row: InterfaceRow) -> Bond | None:
     if "members" not in row:
         return None
     mode, members = row.get("mode", "802.3ad"), tuple(row["members"])
-    return Bond(mode, members, system=row.get("system", ""), es_id=row.get("es_id", 0))
+    return Bond(mode, members, system=row.get("system", ""), es_id=row.get("es_id", 0), mlag=row.get("mlag", 0))
 
 
 def _virtual_router(row: InterfaceRow) -> VirtualRouter | None:

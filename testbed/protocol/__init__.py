@@ -257,6 +257,8 @@ class InterfaceRow(TypedDict):
     """The MAC that a bond has in LACPDUs, where it is not its own."""
     es_id: NotRequired[int]
     """The number of a port channel's Ethernet segment."""
+    mlag: NotRequired[int]
+    """The number that a port channel shares with that of the other switch of a pair."""
     vni: NotRequired[int]
     """The VXLAN network of an SVI's VLAN."""
     vrrp: NotRequired[VrrpRow]

@@ -81,6 +81,7 @@ def interface_row(node: Node, end: Interface | Svi, profile: str) -> InterfaceRo
         row |= {"mode": port.bond.mode, "members": list(port.bond.members)}
         row |= {"system": port.bond.system} if port.bond.system else {}
         row |= {"es_id": port.bond.es_id} if port.bond.es_id else {}
+        row |= {"mlag": port.bond.mlag} if port.bond.mlag else {}
     if isinstance(end, Svi):
         row |= {"vni": end.vni} if end.vni else {}
         row |= {"vrrp": vrrp_row(end.vrrp)} if end.vrrp else {}
