@@ -119,7 +119,7 @@ def of_interface(address: IPAddress) -> IPAddress:
     else:
         if address.is_link_local:
             raise ValueError(f"{address} is link-local: such an address follows from the MAC here; give another one")
-        taken = address.is_unspecified or address.ipv4_mapped is not None  # so RDMA writes an IPv4 address
+        taken = address.is_unspecified or address.ipv4_mapped is not None  # mapped: how RDMA writes an IPv4 address
     if taken or address.is_multicast or address.is_loopback:
         raise ValueError(f"{address} cannot be the address of an interface")
     return address
