@@ -1,32 +1,43 @@
 """
-Interfaces: created, configured, read, and checked for a carrier.
+Interfaces: created and configured.
 
-Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, gen_stats.h, pkt_sched.h.
+Source: include/uapi/linux/if_link.h, if_bridge.h, veth.h, rtnetlink.h, pkt_sched.h.
 """
 
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
 from testbed.kernel import netlink
-from testbed.kernel.netlink import Netlink, mac_bytes
+from testbed.kernel.link_readings import (
+    IFF_UP,
+    IFLA_ADDRESS,
+    IFLA_IFALIAS,
+    IFLA_IFNAME,
+    IFLA_INFO_DATA,
+    IFLA_INFO_KIND,
+    IFLA_LINK,
+    IFLA_LINKINFO,
+    IFLA_MASTER,
+    IFLA_MTU,
+    IFLA_VLAN_ID,
+    RTM_DELLINK,
+    RTM_NEWLINK,
+    TC_H_ROOT,
+    TCA_KIND,
+    TCMSG,
+    LinkReader,
+    header,
+    kind_of,
+)
+from testbed.kernel.netlink import mac_bytes
 from testbed.kernel.syscalls import closing_fd
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, RTM_GETSTATS = 16, 17, 18, 19, 94
-RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
-IFLA_IFNAME, IFLA_LINKINFO = 3, 18
-IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
-STATISTICS = (
-    *("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"),
-    *("multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors"),
-    *("rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors", "tx_fifo_errors"),
-    *("tx_heartbeat_errors", "tx_window_errors", "rx_compressed", "tx_compressed"),
-)
-"""The fields of rtnl_link_stats64, in its order."""
+RTM_SETLINK, RTM_NEWQDISC, RTM_DELQDISC = 19, 36, 37
 BOND_OPTIONS = {
     "miimon": (3, netlink.u32),
     "updelay": (4, netlink.u32),
@@ -56,37 +67,18 @@ BOND_OPTIONS = {
 USER_HZ = 100
 """Ticks per second of times that the kernel shows."""
 
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_PROTINFO, _IFLA_OPERSTATE = 1, 4, 5, 10, 12, 16
-_IFLA_STATS64, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_EXT_MASK = 23, 26, 27, 28, 29
-_IFLA_IFALIAS, _IFLA_PROTO_DOWN, _IFLA_NEW_IFINDEX = 20, 39, 49
-_IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE, _IFLA_BRPORT_UNICAST_FLOOD = 5, 1, 9
-_IFLA_BRPORT_LEARNING, _IFLA_BRPORT_NEIGH_SUPPRESS, _IFLA_VRF_TABLE = 8, 32, 1
-_IFLA_BRPORT_BACKUP_PORT, _IFLA_BRPORT_BACKUP_NHID = 34, 44
+_IFLA_PROTINFO, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_NEW_IFINDEX = 12, 26, 27, 28, 49
+_IFLA_BRPORT_LEARNING, _IFLA_BRPORT_UNICAST_FLOOD, _IFLA_BRPORT_NEIGH_SUPPRESS = 8, 9, 32
+_IFLA_BRPORT_BACKUP_PORT, _IFLA_BRPORT_BACKUP_NHID, _IFLA_VRF_TABLE = 34, 44, 1
 _IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_TOS, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 6, 7, 15
 _VXLAN_PORT, _INHERIT = 4789, 1
 _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
 _IFLA_BRIDGE_FLAGS, _IFLA_BRIDGE_VLAN_INFO, _BRIDGE_FLAGS_SELF, _PVID_UNTAGGED = 0, 2, 2, 0x6
 _IFLA_VLAN_FLAGS, _VLAN_FLAG_BRIDGE_BINDING = 2, 0x10
-_VETH_INFO_PEER, _IFLA_VLAN_ID, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE = 1, 1, 1, 4, 1
-_BOND_PRIMARY, _BOND_SYSTEM, _BOND_SLAVE_STATE, _BOND_SLAVE_MII, _BOND_SLAVE_ACTOR = 11, 26, 1, 2, 7
-_IFLA_INFO_SLAVE_KIND = 4
-_DISTRIBUTES = 0x30  # Collecting, Distributing (IEEE 802.1AX, section 6.4.2.3)
-_SKIP_STATISTICS = netlink.u32(_IFLA_EXT_MASK, 1 << 3)  # RTEXT_FILTER_SKIP_STATS
-_OPER_UP, _FORWARDING, _BLOCKING = b"\6", b"\3", b"\4"  # IF_OPER_UP, BR_STATE_FORWARDING, BR_STATE_BLOCKING
-_IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
-_IF_STATS_MSG = struct.Struct("=BxxxII")  # family, index, mask
-_STATS_LINK_64, _ONLY_LINK_64 = 1, 1
-_COUNTERS = struct.Struct(f"={len(STATISTICS)}Q")
-_TCMSG = struct.Struct("=B3xiIII")  # family, interface, handle, parent, info
-_TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _STATS_BASIC, _STATS_QUEUE, _STATS_APP = 1, 2, 7, 1, 3, 4
-_TCA_FQ_PLIMIT, _TCA_FQ_FLOW_PLIMIT, _TCA_FQ_HORIZON = 1, 2, 14
-_TC_H_ROOT = 0xFFFFFFFF
+_VETH_INFO_PEER, _IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE, _IFLA_BOND_MODE, _BOND_PRIMARY, _BOND_SYSTEM = 1, 1, 4, 1, 11, 26
+_TCA_OPTIONS, _TCA_FQ_PLIMIT, _TCA_FQ_FLOW_PLIMIT, _TCA_FQ_HORIZON = 2, 1, 2, 14
 _VLAN_FLAGS = struct.Struct("=II")  # flags, mask
-_SENT = struct.Struct("=QI")  # bytes, packets
-_QUEUE = struct.Struct("=3I")  # packets and bytes waiting, drops
-_RED = struct.Struct("=12xI")  # marked packets, after the dropped ones
 
 
 class End(NamedTuple):
@@ -97,42 +89,8 @@ class End(NamedTuple):
     mtu: int
 
 
-class LinkState(NamedTuple):
-    """An interface as the kernel has it. `master` is the index of its bridge or bond, 0 if it has none."""
-
-    name: str
-    mac: str
-    mtu: int
-    up: bool
-    """Set up, with or without a carrier."""
-    carrier: bool
-    master: int
-    active: bool | None = None
-    """Whether it carries traffic of its bond; None for one that is in no bond."""
-
-
-class Macvlan(NamedTuple):
-    """A macvlan device: the interface below it, and whether a protocol keeps it down (``protodown``)."""
-
-    parent: int
-    protocol_down: bool
-
-
-class Qdisc(NamedTuple):
-    """Counters of a queueing discipline in packets: sent, dropped, marked (by RED), and waiting now."""
-
-    root: bool
-    sent: int
-    dropped: int
-    marked: int
-    waiting: int
-
-
-class Links(Netlink):
-    """An rtnetlink socket. Interfaces are given by their index."""
-
-    def __init__(self) -> None:
-        super().__init__(socket.NETLINK_ROUTE)
+class Links(LinkReader):
+    """An rtnetlink socket that also makes and changes interfaces. They are given by their index."""
 
     # Create and delete
 
@@ -152,7 +110,7 @@ class Links(Netlink):
             data.append(netlink.u32(_IFLA_BR_STP_STATE, 1))
         if vlan_aware:
             data += [netlink.u8(_IFLA_BR_VLAN_FILTERING, 1), netlink.u16(_IFLA_BR_VLAN_DEFAULT_PVID, 0)]
-        self._add("bridge", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac), *data)
+        self._add("bridge", header(0, flags=IFF_UP, change=IFF_UP) + _fields(name, mac), *data)
         return self.index(name)
 
     def add_svi(self, name: str, bridge: int, vlan: int, mtu: int) -> int:
@@ -164,8 +122,8 @@ class Links(Netlink):
 
     def add_vlan(self, name: str, parent: int, vlan: int, mtu: int = 0) -> int:
         """Create a VLAN device on an interface and return its index. Without `mtu` it has the interface's."""
-        on = netlink.u32(_IFLA_LINK, parent)
-        self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(_IFLA_VLAN_ID, vlan))
+        on = netlink.u32(IFLA_LINK, parent)
+        self._add("vlan", header(0) + _fields(name, mtu=mtu) + on, netlink.u16(IFLA_VLAN_ID, vlan))
         return self.index(name)
 
     def bind_vlan(self, index: int, bound: bool) -> None:
@@ -177,12 +135,12 @@ class Links(Netlink):
 
     def add_macvlan(self, name: str, parent: int, mac: str) -> None:
         """Create a macvlan device in bridge mode."""
-        on = netlink.u32(_IFLA_LINK, parent)
+        on = netlink.u32(IFLA_LINK, parent)
         self._add("macvlan", header(0) + _fields(name, mac) + on, netlink.u32(_IFLA_MACVLAN_MODE, _MACVLAN_BRIDGE))
 
     def add_vrf(self, name: str, table: int) -> int:
         """Create a VRF with a routing table, set up, and return its index."""
-        up = header(0, flags=_IFF_UP, change=_IFF_UP)
+        up = header(0, flags=IFF_UP, change=IFF_UP)
         self._add("vrf", up + _fields(name), netlink.u32(_IFLA_VRF_TABLE, table))
         return self.index(name)
 
@@ -230,16 +188,16 @@ class Links(Netlink):
 
     def add_dummy(self, name: str, mac: str) -> int:
         """Create a dummy device, set up, and return its index."""
-        self._add("dummy", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name, mac))
+        self._add("dummy", header(0, flags=IFF_UP, change=IFF_UP) + _fields(name, mac))
         return self.index(name)
 
     def add_monitor(self, name: str) -> None:
         """Create a device that sees the netlink messages of the namespace (nlmon), and set it up."""
-        self._add("nlmon", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
+        self._add("nlmon", header(0, flags=IFF_UP, change=IFF_UP) + _fields(name))
 
     def add_ifb(self, name: str) -> None:
         """Create an intermediate functional block device and set it up."""
-        self._add("ifb", header(0, flags=_IFF_UP, change=_IFF_UP) + _fields(name))
+        self._add("ifb", header(0, flags=IFF_UP, change=IFF_UP) + _fields(name))
 
     def _add(self, kind: str, body: bytes, *data: bytes) -> None:
         information = netlink.string(IFLA_INFO_KIND, kind) + netlink.nested(IFLA_INFO_DATA, *data)
@@ -253,7 +211,7 @@ class Links(Netlink):
 
     def set_link(self, index: int, *, up: bool | None = None, name: str = "", mac: str = "", mtu: int = 0) -> None:
         """Set an interface up or down, its name, its MAC, its MTU in bytes; omitted values stay."""
-        state = header(index) if up is None else header(index, flags=up * _IFF_UP, change=_IFF_UP)
+        state = header(index) if up is None else header(index, flags=up * IFF_UP, change=IFF_UP)
         self.request(RTM_NEWLINK, state + _fields(name, mac, mtu))
 
     def move(self, index: int, namespace: int, name: str, number: int = 0) -> None:
@@ -264,7 +222,7 @@ class Links(Netlink):
 
     def set_alias(self, index: int, alias: str) -> None:
         """Set an interface's alias, a text of up to 255 bytes that ``ip link`` shows."""
-        self.request(RTM_NEWLINK, header(index) + netlink.attribute(_IFLA_IFALIAS, alias.encode()))
+        self.request(RTM_NEWLINK, header(index) + netlink.attribute(IFLA_IFALIAS, alias.encode()))
 
     def set_group(self, index: int, group: int) -> None:
         """Set an interface's group number."""
@@ -272,7 +230,7 @@ class Links(Netlink):
 
     def set_qdisc(self, index: int, kind: str, major: int) -> None:
         """Replace an interface's root qdisc by one of this kind, with the handle ``major:``."""
-        body = _TCMSG.pack(socket.AF_UNSPEC, index, major << 16, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, kind)
+        body = TCMSG.pack(socket.AF_UNSPEC, index, major << 16, TC_H_ROOT, 0) + netlink.string(TCA_KIND, kind)
         self.request(RTM_NEWQDISC, body, netlink.CREATE | netlink.REPLACE)
 
     def set_fair_queue(self, index: int, packets: int) -> None:
@@ -280,22 +238,22 @@ class Links(Netlink):
         longest = 0xFFFFFFFF  # microseconds
         limits = netlink.u32(_TCA_FQ_PLIMIT, packets) + netlink.u32(_TCA_FQ_FLOW_PLIMIT, packets)
         options = netlink.nested(_TCA_OPTIONS, limits, netlink.u32(_TCA_FQ_HORIZON, longest))
-        body = _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0) + netlink.string(_TCA_KIND, "fq")
+        body = TCMSG.pack(socket.AF_UNSPEC, index, 0, TC_H_ROOT, 0) + netlink.string(TCA_KIND, "fq")
         self.request(RTM_NEWQDISC, body + options, netlink.CREATE | netlink.REPLACE)
 
     def delete_qdisc(self, index: int) -> None:
         """Delete an interface's root qdisc and the packets in it."""
-        self.request(RTM_DELQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, _TC_H_ROOT, 0))
+        self.request(RTM_DELQDISC, TCMSG.pack(socket.AF_UNSPEC, index, 0, TC_H_ROOT, 0))
 
     def enslave(self, index: int, bridge: int) -> None:
         """Make an interface a port of a bridge, or put it into a VRF, and set it up."""
-        body = header(index, flags=_IFF_UP, change=_IFF_UP) + netlink.u32(_IFLA_MASTER, bridge)
+        body = header(index, flags=IFF_UP, change=IFF_UP) + netlink.u32(IFLA_MASTER, bridge)
         self.request(RTM_NEWLINK, body)
 
     def join_bond(self, index: int, bond: int) -> None:
         """Put an interface, which must be down, into a bond; the bond sets it up."""
         self.set_link(index, up=False)
-        self.request(RTM_NEWLINK, header(index) + netlink.u32(_IFLA_MASTER, bond))
+        self.request(RTM_NEWLINK, header(index) + netlink.u32(IFLA_MASTER, bond))
 
     def set_vlans(self, index: int, untagged: int | None, tagged: Iterable[int]) -> None:
         """Add VLANs to a port of a bridge."""
@@ -332,182 +290,6 @@ class Links(Netlink):
         given = netlink.nested(_IFLA_PROTINFO, netlink.u8(_IFLA_BRPORT_UNICAST_FLOOD, flood))
         self.request(RTM_SETLINK, header(index, socket.AF_BRIDGE) + given)
 
-    # Read
-
-    def read(self, interface: int | str, mask: bytes = _SKIP_STATISTICS) -> tuple[int, int, dict[int, bytes]]:
-        """Return index, flags and attributes of an interface, given by index or name."""
-        body = header(interface) if isinstance(interface, int) else header(0) + _fields(interface)
-        ((_, found),) = self.request(RTM_GETLINK, body + mask)
-        _, _, index, flags, _ = _IFINFOMSG.unpack_from(found)
-        return index, flags, netlink.attributes(found, _IFINFOMSG.size)
-
-    def index(self, name: str) -> int:
-        return self.read(name)[0]
-
-    def is_protocol_down(self, index: int) -> bool:
-        """Return whether a protocol keeps an interface down (``protodown``)."""
-        return bool(netlink.number(self.read(index)[2].get(_IFLA_PROTO_DOWN, b"")))
-
-    def is_up(self, index: int) -> bool:
-        """Return whether an interface is set up, with or without a carrier."""
-        return bool(self.read(index)[1] & _IFF_UP)
-
-    def macvlans(self) -> dict[int, tuple[str, str]]:
-        """Return names and MACs of all macvlan devices by index."""
-        return {
-            index: (netlink.text(link[IFLA_IFNAME]), link[IFLA_ADDRESS].hex(":"))
-            for index, link in self._all()
-            if kind_of(link)[0] == "macvlan"
-        }
-
-    def vlans_on(self, parent: int) -> dict[str, int]:
-        """Return the VLAN devices on an interface: VLANs by name."""
-        found = {}
-        for _, link in self._all():
-            kind, data = kind_of(link)
-            if kind == "vlan" and netlink.number(link[_IFLA_LINK]) == parent:
-                found[netlink.text(link[IFLA_IFNAME])] = netlink.number(data[_IFLA_VLAN_ID])
-        return found
-
-    def user(self, index: int) -> str:
-        """Return an interface that uses this one: its bridge or bond, or one on it (VLAN, …); empty if none does."""
-        links = dict(self._all())
-        above = netlink.number(links[index].get(_IFLA_MASTER, bytes(4)))
-        lower = {number: netlink.number(link.get(_IFLA_LINK, bytes(4))) for number, link in links.items()}
-        on = [number for number, link in links.items() if kind_of(link)[0] != "veth" and lower[number] == index]
-        return next((netlink.text(links[number][IFLA_IFNAME]) for number in (above, *on) if number in links), "")
-
-    def _all(self) -> Iterator[tuple[int, dict[int, bytes]]]:
-        for body in self.dump_links():
-            yield _IFINFOMSG.unpack_from(body)[2], netlink.attributes(body, _IFINFOMSG.size)
-
-    def dump_links(self) -> list[bytes]:
-        """Return all interfaces, for `link_states`."""
-        return [body for _, body in self.request(RTM_GETLINK, header(0) + _SKIP_STATISTICS, netlink.DUMP)]
-
-    def aliases(self) -> dict[int, str]:
-        """Return the aliases of all interfaces by index."""
-        return {index: _alias(link) for index, link in self._all()}
-
-    def alias(self, index: int) -> str:
-        """Return the alias of an interface, whoever set it; empty if there is none."""
-        return _alias(self.read(index)[2])
-
-    def mac(self, index: int) -> str:
-        return self.read(index)[2][IFLA_ADDRESS].hex(":")
-
-    def mtu(self, index: int) -> int:
-        """Return the MTU of an interface in bytes."""
-        return netlink.number(self.read(index)[2][_IFLA_MTU])
-
-    def statistics(self, index: int) -> dict[str, int]:
-        """Return the counters of an interface, named as in STATISTICS."""
-        return _statistics(self.read(index, b"")[2][_IFLA_STATS64])
-
-    def all_statistics(self) -> dict[int, dict[str, int]]:
-        """Return the counters of all interfaces by index, from one dump."""
-        found = self.request(RTM_GETSTATS, _IF_STATS_MSG.pack(socket.AF_UNSPEC, 0, _ONLY_LINK_64), netlink.DUMP)
-        bodies = {_IF_STATS_MSG.unpack_from(body)[1]: body for _, body in found}
-        return {
-            index: _statistics(netlink.attributes(body, _IF_STATS_MSG.size)[_STATS_LINK_64])
-            for index, body in bodies.items()
-        }
-
-    def qdiscs(self, index: int) -> list[Qdisc]:
-        """Return the counters of an interface's queueing disciplines."""
-        found = []
-        for _, body in self.request(RTM_GETQDISC, _TCMSG.pack(socket.AF_UNSPEC, index, 0, 0, 0), netlink.DUMP):
-            _, owner, _, parent, _ = _TCMSG.unpack_from(body)
-            shown = netlink.attributes(body, _TCMSG.size)
-            kind = netlink.text(shown[_TCA_KIND])
-            if owner == index and kind not in ("clsact", "noqueue"):  # the dump has all interfaces
-                counted = netlink.attributes(shown[_TCA_STATS2])
-                waiting, _, drops = _QUEUE.unpack_from(counted[_STATS_QUEUE])
-                marks = counted[_STATS_APP] if kind == "red" else bytes(_RED.size)
-                sent = _SENT.unpack_from(counted[_STATS_BASIC])[1]
-                found.append(Qdisc(parent == _TC_H_ROOT, sent, drops, _RED.unpack_from(marks)[0], waiting))
-        return found
-
-    def aggregates(self, index: int) -> bool:
-        """Return whether a member of a bond with LACP collects and distributes."""
-        return _slave_number(self.read(index)[2], _BOND_SLAVE_ACTOR) & _DISTRIBUTES == _DISTRIBUTES
-
-    def carry(self, indices: Iterable[int], *, stp: bool = False) -> bool:
-        """Return whether each interface has its carrier and, if it is a bridge's port, forwards. With `stp` a port may
-        also be the one that spanning tree blocks.
-
-        The kernel notices a carrier up to a second after both ends of a link are up, or when it is asked for that
-        interface (rtnl_getlink, not a dump). So each one is asked for.
-        """
-        states = (_FORWARDING, _BLOCKING) if stp else (_FORWARDING,)
-        return False not in [_carries(self.read(index)[2], states) for index in indices]
-
-
-def header(index: int, family: int = socket.AF_UNSPEC, *, flags: int = 0, change: int = 0) -> bytes:
-    """Pack the header of a message about an interface."""
-    return _IFINFOMSG.pack(family, 0, index, flags, change)
-
-
-def link_state(body: bytes) -> tuple[int, LinkState] | None:
-    """Read RTM_NEWLINK or RTM_DELLINK: (index, interface); None if it is about a port of a bridge as such."""
-    family, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
-    if family != socket.AF_UNSPEC:
-        return None
-    values = netlink.attributes(body, _IFINFOMSG.size)
-    return index, LinkState(
-        name=netlink.text(values[IFLA_IFNAME]),
-        mac=values.get(IFLA_ADDRESS, b"").hex(":"),
-        mtu=netlink.number(values.get(_IFLA_MTU, b"")),
-        up=bool(flags & _IFF_UP),
-        carrier=bool(flags & _IFF_LOWER_UP),
-        master=(master := netlink.number(values.get(_IFLA_MASTER, b""))),
-        active=_is_active(values) if master else None,
-    )
-
-
-def vlan_on(body: bytes, parent: int) -> int | None:
-    """Read RTM_NEWLINK: the VLAN of a VLAN device on `parent`; None if it is something else."""
-    link = netlink.attributes(body, _IFINFOMSG.size)
-    kind, own = kind_of(link)
-    if kind != "vlan" or netlink.number(link.get(_IFLA_LINK, b"")) != parent:
-        return None
-    return netlink.number(own[_IFLA_VLAN_ID])
-
-
-def macvlan(body: bytes) -> Macvlan | None:
-    """Read RTM_NEWLINK; None if it is about something else than a macvlan device."""
-    link = netlink.attributes(body, _IFINFOMSG.size)
-    if kind_of(link)[0] != "macvlan":
-        return None
-    return Macvlan(netlink.number(link[_IFLA_LINK]), bool(netlink.number(link.get(_IFLA_PROTO_DOWN, b""))))
-
-
-def link_states(bodies: Iterable[bytes]) -> dict[int, LinkState]:
-    """Read interfaces, by index."""
-    return dict(found for found in map(link_state, bodies) if found)
-
-
-def kind_of(link: Mapping[int, bytes]) -> tuple[str, dict[int, bytes]]:
-    """Return an interface's kind, such as macvlan, and the kind's own attributes, from the attributes of `Links.read`.
-    A physical interface has none."""
-    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    kind = netlink.text(information.get(IFLA_INFO_KIND, b""))
-    return kind, netlink.attributes(information.get(IFLA_INFO_DATA, b""))
-
-
-def _is_active(link: Mapping[int, bytes]) -> bool | None:
-    """Return whether an interface carries traffic of its bond; None if it is in none."""
-    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    if netlink.text(information.get(_IFLA_INFO_SLAVE_KIND, b"")) != "bond":
-        return None
-    slave = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b""))
-    return not any(netlink.number(slave.get(kind, b"")) for kind in (_BOND_SLAVE_STATE, _BOND_SLAVE_MII))
-
-
-def _slave_number(link: Mapping[int, bytes], kind: int) -> int:
-    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    return netlink.number(netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b"")).get(kind, b""))
-
 
 def _bond_option(option: tuple[str, int]) -> bytes:
     name, value = option
@@ -518,23 +300,8 @@ def _bond_option(option: tuple[str, int]) -> bytes:
 def _fields(name: str = "", mac: str = "", mtu: int = 0) -> bytes:
     fields = netlink.string(IFLA_IFNAME, name) if name else b""
     fields += netlink.attribute(IFLA_ADDRESS, mac_bytes(mac)) if mac else b""
-    return fields + (netlink.u32(_IFLA_MTU, mtu) if mtu else b"")
-
-
-def _alias(link: Mapping[int, bytes]) -> str:
-    return link.get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace")
-
-
-def _statistics(counted: bytes) -> dict[str, int]:
-    return dict(zip(STATISTICS, _COUNTERS.unpack_from(counted), strict=True))
+    return fields + (netlink.u32(IFLA_MTU, mtu) if mtu else b"")
 
 
 def _vlan(flags: int, vlan: int) -> bytes:
     return netlink.attribute(_IFLA_BRIDGE_VLAN_INFO, struct.pack("=HH", flags, vlan))
-
-
-def _carries(link: dict[int, bytes], states: Collection[bytes]) -> bool:
-    information = netlink.attributes(link.get(IFLA_LINKINFO, b""))
-    of_bridge = netlink.text(information.get(_IFLA_INFO_SLAVE_KIND, b"")) == "bridge"
-    port = netlink.attributes(information.get(_IFLA_INFO_SLAVE_DATA, b"")) if of_bridge else {}
-    return link[_IFLA_OPERSTATE] == _OPER_UP and port.get(_IFLA_BRPORT_STATE, _FORWARDING) in states

@@ -12,7 +12,7 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from testbed.kernel import links, netns
+from testbed.kernel import link_readings, netns
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.rtnetlink import Route, Rtnetlink
 from testbed.protocol import events
@@ -20,7 +20,7 @@ from testbed.protocol import events
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from testbed.kernel.links import LinkState
+    from testbed.kernel.link_readings import LinkState
     from testbed.protocol.events import Data
     from testbed.topology import IPInterface
 
@@ -54,7 +54,7 @@ class Seen:
 
     @cached_property
     def links(self) -> dict[int, LinkState]:
-        return links.link_states(self._links)
+        return link_readings.link_states(self._links)
 
     @cached_property
     def addresses(self) -> dict[int, list[IPInterface]]:
@@ -160,9 +160,9 @@ class KernelView:
                 self._address(node, seen, *rt.address_of(body), has=kind == rt.RTM_NEWADDR)
             case rt.RTM_NEWROUTE | rt.RTM_DELROUTE:
                 self._route(node, seen, body, has=kind == rt.RTM_NEWROUTE)
-            case links.RTM_NEWLINK | links.RTM_DELLINK:
-                if found := links.link_state(body):
-                    self._link(node, seen, found[0], found[1] if kind == links.RTM_NEWLINK else None)
+            case link_readings.RTM_NEWLINK | link_readings.RTM_DELLINK:
+                if found := link_readings.link_state(body):
+                    self._link(node, seen, found[0], found[1] if kind == link_readings.RTM_NEWLINK else None)
 
     def _read_again(self, node: Watched, seen: Seen) -> None:
         """Compare with the kernel: notifications were lost."""

@@ -10,10 +10,11 @@ import socket
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 
-from testbed.kernel import ipv6, links
+from testbed.kernel import ipv6, link_readings
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.bfd.offload import Offload
-from testbed.kernel.links import USER_HZ, link_state
+from testbed.kernel.link_readings import link_state
+from testbed.kernel.links import USER_HZ
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import FdbEntry, Rtnetlink
 from testbed.switch.changes import (
@@ -46,7 +47,7 @@ ALWAYS_UP = "dummy"
 LOSSLESS_TABLE = 100
 """Routing table, and the priority of its rules, in which next hops are blackholes for lossless packets."""
 _NEXT_HOPS = rt.RTM_NEWNEXTHOP, rt.RTM_DELNEXTHOP
-_FORWARDING = (links.RTM_NEWLINK, links.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, *_NEXT_HOPS)
+_FORWARDING = (link_readings.RTM_NEWLINK, link_readings.RTM_DELLINK, rt.RTM_NEWROUTE, rt.RTM_DELROUTE, *_NEXT_HOPS)
 """Changes of forwarding, and the groups that report them beside links."""
 _FORWARDING_GROUPS = (rt.IPV4_ROUTE, rt.IPV6_ROUTE, rt.NEXTHOP)
 _BUFFER = 32 << 20
@@ -185,8 +186,8 @@ class DataPlane:
     def _svi_differences(self) -> Iterator[Change]:
         there = self._netlink.dump_links()
         for body in there:
-            yield from self._link(links.RTM_NEWLINK, body)
-        present = links.link_states(there).keys()
+            yield from self._link(link_readings.RTM_NEWLINK, body)
+        present = link_readings.link_states(there).keys()
         for index in sorted((self._svis.vlans.keys() | self._linked) - present):
             if index in self._linked:
                 self._linked.discard(index)
@@ -212,7 +213,7 @@ class DataPlane:
             case rt.RTM_NEWNEIGH | rt.RTM_DELNEIGH:
                 if change := self._neighbour(kind, body):
                     yield change
-            case links.RTM_NEWLINK | links.RTM_DELLINK:
+            case link_readings.RTM_NEWLINK | link_readings.RTM_DELLINK:
                 yield from self._link(kind, body)
 
     def _address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[SviChange | RouterChange]:
@@ -252,7 +253,7 @@ class DataPlane:
         if found is None:
             return
         index, link = found
-        is_port = kind == links.RTM_NEWLINK and link.master == self._bridge
+        is_port = kind == link_readings.RTM_NEWLINK and link.master == self._bridge
         if is_port:
             self._ports[index] = link.name
         else:
@@ -260,7 +261,7 @@ class DataPlane:
         if (is_port and link.carrier) != (index in self._linked):
             self._linked ^= {index}
             yield (PortUp if index in self._linked else PortDown)(link.name)
-        if kind == links.RTM_DELLINK:
+        if kind == link_readings.RTM_DELLINK:
             yield from self._svis.gone(index)
             yield from self._virtual.gone(index)
             return

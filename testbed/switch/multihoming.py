@@ -7,9 +7,9 @@ that of a MAC behind several switches ("A nexthop fdb cannot be dynamic"). Both 
 
 import contextlib
 
-from testbed.kernel import links
+from testbed.kernel import link_readings
 from testbed.kernel import rtnetlink as rt
-from testbed.kernel.links import link_state
+from testbed.kernel.link_readings import link_state
 from testbed.kernel.netlink_monitor import NetlinkMonitor
 from testbed.kernel.rtnetlink import FdbEntry, Neighbour, Rtnetlink
 from testbed.switch.fdb import Flow
@@ -61,7 +61,7 @@ class Multihoming:
         if kind == rt.RTM_DELNEIGH:
             entry = rt.fdb_entry(body)
             return entry is not None and entry.index in self._ports
-        found = link_state(body) if kind in (links.RTM_NEWLINK, links.RTM_DELLINK) else None
+        found = link_state(body) if kind in (link_readings.RTM_NEWLINK, link_readings.RTM_DELLINK) else None
         return found is not None and found[1].name in self._segments
 
     def set_backup(self, index: int, port: str, group: int, tunnels: Tunnels) -> None:

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from testbed.kernel import links
-from testbed.kernel.links import LinkState
+from testbed.kernel import link_readings
+from testbed.kernel.link_readings import LinkState
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch.changes import CarrierLost, SviChange
 from testbed.topology.plan import IPInterface, Svi
@@ -54,7 +54,7 @@ class SviInterfaces:
     def follow(self, index: int, link: LinkState, body: bytes) -> Iterator[CarrierLost | SviChange]:
         """Follow RTM_NEWLINK about an interface, which may be an SVI that a command has made."""
         if index not in self.vlans:
-            vlan = links.vlan_on(body, self._bridge)
+            vlan = link_readings.vlan_on(body, self._bridge)
             if vlan is None:
                 return
             self.vlans[index] = vlan

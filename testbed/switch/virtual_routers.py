@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
-from testbed.kernel.links import LinkState, macvlan
+from testbed.kernel.link_readings import LinkState, macvlan
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.switch import nd
 from testbed.switch.changes import RouterChange

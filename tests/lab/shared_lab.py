@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.kernel import netlink, netns, rdma
-from testbed.kernel.links import IFLA_IFNAME, RTM_GETLINK, header
+from testbed.kernel.link_readings import IFLA_IFNAME, RTM_GETLINK, header
 from testbed.kernel.rtnetlink import BGP, FAMILIES, RTM_GETADDR, RTM_GETROUTE, RTMSG, Rtnetlink
 from testbed.lab import Host, Lab, Pod
 from testbed.lab.leaks import CNI_AGENT, inventory, processes

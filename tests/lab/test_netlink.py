@@ -10,7 +10,8 @@ from pyroute2 import IPRoute
 from testbed.kernel import netns, sysctl
 from testbed.kernel import rtnetlink as rt
 from testbed.kernel.changes import Changes
-from testbed.kernel.links import STATISTICS, End
+from testbed.kernel.link_readings import STATISTICS
+from testbed.kernel.links import End
 from testbed.kernel.rtnetlink import MAIN, Rtnetlink
 
 NEAR, FAR = End("near", "02:00:00:00:00:01", 4000), End("far", "02:00:00:00:00:02", 1400)

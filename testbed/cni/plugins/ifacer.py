@@ -16,7 +16,8 @@ from testbed.cni.objects.kinds import Part
 from testbed.cni.plugins.contract import Call, Refusal, own, validated
 from testbed.cni.spec import CONFIG, OWN
 from testbed.documents.text import choices, describe, quoted
-from testbed.kernel.links import BOND_OPTIONS, Links, kind_of
+from testbed.kernel.link_readings import kind_of
+from testbed.kernel.links import BOND_OPTIONS, Links
 
 _turn = threading.Lock()
 """The lock for pods that start at the same time and want the same interfaces."""

@@ -18,7 +18,8 @@ from typing import Any
 from testbed.cni.plugins.contract import Call, Refusal
 from testbed.cni.spec import OWN
 from testbed.kernel import rdma
-from testbed.kernel.links import Links, kind_of
+from testbed.kernel.link_readings import kind_of
+from testbed.kernel.links import Links
 from testbed.kernel.netns import turn
 from testbed.kernel.syscalls import CLONE_NEWNET, enter
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from testbed.kernel.links import LinkState
+from testbed.kernel.link_readings import LinkState
 from testbed.kernel.rtnetlink import Route
 from testbed.lab import Lab
 from testbed.lab.node import Node

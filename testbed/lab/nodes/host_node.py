@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Protocol
 
 from testbed.errors import InputError
-from testbed.kernel import ipv6, links, netns, nftables, own_devices, syscalls
+from testbed.kernel import ipv6, link_readings, netns, nftables, own_devices, syscalls
 from testbed.kernel.rdma import Rdma
 from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
@@ -166,7 +166,7 @@ class Host(Node[HostInterface]):
             for index, (name, mac) in ending.kernel.macvlans().items():
                 if index in self._vfs or mac in macs:
                     ending.kernel.set_link(index, up=False)
-                    taken = {link.name for link in links.link_states(self.kernel.dump_links()).values()}
+                    taken = {link.name for link in link_readings.link_states(self.kernel.dump_links()).values()}
                     ending.kernel.move(index, here, f"dev{index}" if name in taken else name)
 
     def service(self, address: IPv4Address | str, port: int) -> Service:

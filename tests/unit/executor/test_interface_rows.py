@@ -8,7 +8,7 @@ import pytest
 
 from testbed.cli.live.lab_tables import interface_cells
 from testbed.executor.live.inspecting import in_bond
-from testbed.kernel.links import LinkState
+from testbed.kernel.link_readings import LinkState
 from testbed.lab import Node
 
 BOND, BRIDGE, MEMBER = 3, 4, 7

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.kernel import links, netlink
+from testbed.kernel import link_readings, netlink
 from testbed.kernel.links import Links
 from testbed.kernel.rtnetlink import Rtnetlink
 
@@ -36,7 +36,7 @@ def test_an_interface_is_read_by_name_and_by_index() -> None:
     with Links() as kernel:
         assert kernel.index("lo") == 1
         _, _, by_index = kernel.read(1)
-        assert netlink.text(by_index[links.IFLA_IFNAME]) == "lo"
+        assert netlink.text(by_index[link_readings.IFLA_IFNAME]) == "lo"
 
 
 def test_a_refusal_has_the_kernels_errno_and_the_socket_goes_on() -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from testbed.kernel.links import STATISTICS
+from testbed.kernel.link_readings import STATISTICS
 from testbed.kernel.lossless.layout import constants, structures
 from testbed.lab.host_interface import OF_SOFT_ROCE, with_hardware_names
 from testbed.lab.interface import Direction, Interface

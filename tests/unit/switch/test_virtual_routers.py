@@ -4,7 +4,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any
 
-from testbed.kernel import links, netlink
+from testbed.kernel import link_readings, netlink
 from testbed.kernel.netlink import mac_bytes
 from testbed.switch import vrrp
 from testbed.switch.changes import RouterChange
@@ -117,14 +117,14 @@ class Kernel:
 
 
 def macvlan(*, up: bool = True, down: bool = False, mac: str = VIRTUAL, parent: int = SVI_INDEX) -> bytes:
-    information = netlink.nested(links.IFLA_LINKINFO, netlink.string(links.IFLA_INFO_KIND, "macvlan"))
-    body = links.header(INDEX, flags=int(up)) + netlink.string(links.IFLA_IFNAME, "vrrp4-10-5")
-    body += netlink.attribute(links.IFLA_ADDRESS, mac_bytes(mac)) + netlink.u32(5, parent)
+    information = netlink.nested(link_readings.IFLA_LINKINFO, netlink.string(link_readings.IFLA_INFO_KIND, "macvlan"))
+    body = link_readings.header(INDEX, flags=int(up)) + netlink.string(link_readings.IFLA_IFNAME, "vrrp4-10-5")
+    body += netlink.attribute(link_readings.IFLA_ADDRESS, mac_bytes(mac)) + netlink.u32(5, parent)
     return body + information + netlink.u8(39, int(down))
 
 
 def followed(made: VirtualRouters, body: bytes) -> list[RouterChange]:
-    found = links.link_state(body)
+    found = link_readings.link_state(body)
     assert found
     return list(made.follow(*found, body, {SVI_INDEX: 10}))
 

@@ -19,7 +19,7 @@ from testbed.cni.plugins.coordinator.detection import Wire
 from testbed.cni.plugins.coordinator.nic import POD_VETH, Configuration, Nic, StepName, addresses_in
 from testbed.cni.spec import OWN
 from testbed.kernel import netns
-from testbed.kernel.links import IFLA_ADDRESS
+from testbed.kernel.link_readings import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
 from testbed.switch import frames, packets
 from testbed.switch.frames import BROADCAST, REQUEST, Arp

@@ -18,7 +18,7 @@ from testbed.cni.objects.kinds import Part
 from testbed.cni.plugins.contract import Call, Refusal, Seconds
 from testbed.cni.spec import CONFIG, OWN
 from testbed.kernel import netns
-from testbed.kernel.links import IFLA_ADDRESS
+from testbed.kernel.link_readings import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
 from testbed.kernel.syscalls import closing_fd
 from testbed.topology import Family, IPAddress, IPInterface

@@ -17,7 +17,8 @@ from testbed.cni.plugins.contract import Call
 from testbed.cni.plugins.coordinator.nic import FIRST, POD_VETH, Nic
 from testbed.kernel import sysctl
 from testbed.kernel.ipv6 import CONF
-from testbed.kernel.links import IFLA_ADDRESS, End
+from testbed.kernel.link_readings import IFLA_ADDRESS
+from testbed.kernel.links import End
 from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import LINK_SCOPE, MAIN
 from testbed.topology import Family, IPAddress, IPInterface
