@@ -37,8 +37,17 @@ class _Device:
     master: bool = False
 
     @property
+    def virtual(self) -> bool:
+        """False after a command has set another MAC: its addresses are then that command's own."""
+        return _is_virtual(self.mac)
+
+    @property
     def change(self) -> RouterChange:
         return RouterChange(self.vlan, self.mac, tuple(address.ip for address in self.addresses if self.master))
+
+
+def _is_virtual(mac: str) -> bool:
+    return mac.startswith(VIRTUAL_MACS)
 
 
 class VirtualRouters:
@@ -57,7 +66,7 @@ class VirtualRouters:
         if device and link.mac != device.mac:  # a command's: it is that virtual router no longer
             yield from self._resign(index, device)
             device.mac, device.up = link.mac, False
-        if not link.mac.startswith(VIRTUAL_MACS) or (below := macvlan(body)) is None:
+        if not _is_virtual(link.mac) or (below := macvlan(body)) is None:
             return
         if device is None:
             if below.parent not in svis:
@@ -80,7 +89,7 @@ class VirtualRouters:
     def address(self, index: int, address: IPInterface, *, has: bool) -> Iterator[RouterChange]:
         """Follow an address of a device: as a backup it has none, so only the master's are a command's."""
         device = self._devices.get(index)
-        if device is None or (address.version == 6 and address.is_link_local):
+        if device is None or not device.virtual or (address.version == 6 and address.is_link_local):
             return
         if has and address not in device.addresses:
             device.addresses.append(address)

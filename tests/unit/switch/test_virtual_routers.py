@@ -174,6 +174,18 @@ def test_addresses_that_a_command_changes_are_followed() -> None:
     assert made.indices == set()
 
 
+def test_with_another_mac_a_device_is_no_virtual_router_and_keeps_a_command_s_addresses() -> None:
+    kernel, address = Kernel(), IPv4Interface("10.0.10.1/32")
+    made = routers(kernel, "10.0.10.1/32")
+    followed(made, macvlan())
+    assert followed(made, macvlan(mac=HOST)) == [RouterChange(10, VIRTUAL, ())]
+    kernel.done.clear()
+    assert list(made.address(INDEX, IPv4Interface("10.0.10.8/32"), has=True)) == []
+    assert kernel.done == []
+    assert followed(made, macvlan()) == [RouterChange(10, VIRTUAL, (ADDRESS,))]
+    assert ("set_address", INDEX, address) in kernel.done
+
+
 def test_only_a_device_with_a_virtual_mac_on_an_svi_is_one() -> None:
     made = VirtualRouters(Kernel(), BRIDGE)  # type: ignore[arg-type]
     for other in macvlan(mac=HOST), macvlan(parent=99):
