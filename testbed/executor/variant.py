@@ -137,7 +137,16 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     reserve, kernel = reserved(out), KernelWatch()
     emit({"made": Made(topology=plan_rows(plan, profiles), epoch=log.epoch())})
     networks = PodNetworks(file.parent)
-    lab = Lab(plan, out, log.emit, profiles=profiles, networks=networks, zero_ns=log.zero_ns, files=topology.parent)
+    lab = Lab(
+        plan,
+        out,
+        log.emit,
+        profiles=profiles,
+        networks=networks,
+        zero_ns=log.zero_ns,
+        files=topology.parent,
+        kernel_ends=not ownership.current(),
+    )
     moments.begin(lab, log)
     files = Evidence(lab, log)
     run = Run(lab, log, NOT_CHOSEN, files)

@@ -65,11 +65,13 @@ class Lab:
         networks: Networks | None = None,
         zero_ns: int = 0,
         files: Path = Path(),
+        kernel_ends: bool = False,
     ) -> None:
         """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
         included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events. `files` is the directory
-        of the topology file, for the binds of containers. UnsupportedError for hardware that this machine does not
-        have, or uses."""
+        of the topology file, for the binds of containers. With `kernel_ends` the kernel ends after the lab, as that of
+        a micro-VM does: what only the kernel has is not taken down. UnsupportedError for hardware that this machine
+        does not have, or uses."""
         if isinstance(topology, str | os.PathLike):
             hint = "There, Topology.load reads a file. In a notebook or a script: testbed.session.up(FILE)."
             raise InputError(f"a Lab of the file {os.fspath(topology)} is for code inside a machine", hint=hint)
@@ -100,6 +102,7 @@ class Lab:
         self.control_planes = ControlPlanes(self.context, self.plan, self.nodes)
         self.lossless: LosslessNetwork | None = None
         """Its lossless links, if it has classes for them."""
+        self._kernel_ends = kernel_ends
         self._undo = ExitStack()
 
     def __getitem__(self, name: str) -> Node[Any]:
@@ -218,11 +221,12 @@ class Lab:
         with ExitStack() as steps:  # the last one entered is the first one taken
             steps.callback(self.scheduler.programs.close)
             steps.callback(self.view.close)
-            steps.callback(own_devices.end)
+            if not self._kernel_ends:
+                steps.callback(own_devices.end)
             steps.callback(self.control_planes.stop)
             steps.callback(self._devices.close)
             steps.callback(self.nodes.clear)
-            steps.callback(take_down, list(reversed(self.nodes.values())))
+            steps.callback(take_down, list(reversed(self.nodes.values())), kernel_ends=self._kernel_ends)
             if self.lossless:
                 steps.callback(self.lossless.close)
             steps.callback(self.control_planes.stop_routing)

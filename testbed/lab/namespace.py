@@ -191,8 +191,11 @@ class Namespace:
         """Register `undo` to be called when the node is taken down, before its devices go; the last one first."""
         self._undo.callback(undo)
 
-    def release(self) -> None:
+    def end_programs(self) -> None:
         self._undo.close()
+
+    def release(self) -> None:
+        self.end_programs()
 
     def close(self) -> None:
         self.context.view.forget(self)

@@ -191,10 +191,11 @@ def find_interface(nodes: Iterable[Node[Any]], end: str) -> Interface:
     return ends[end]
 
 
-def take_down(nodes: Sequence[Node[Any]]) -> None:
+def take_down(nodes: Sequence[Node[Any]], *, kernel_ends: bool = False) -> None:
     """End the programs of all nodes, then delete the devices of all, then the namespaces: the kernel needs this order.
-    Every step runs even if others fail; the first failure is raised at the end."""
+    With a kernel that ends, end the programs alone, which may still write files. Every step runs even if others fail;
+    the first failure is raised at the end."""
     with ExitStack() as steps:  # the last one entered is the first one taken
-        for step in ("close", "delete_devices", "release"):
+        for step in ("end_programs",) if kernel_ends else ("close", "delete_devices", "release"):
             for node in reversed(nodes):
                 steps.callback(getattr(node, step))

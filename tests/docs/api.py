@@ -48,7 +48,7 @@ INTERNAL = {
     "EventLog": {"epoch", "kernel_ns", "settle", "write"},
     "Injection": {"inject_after", "judged"},
     "Job": {"close", "launch", "scratch"},
-    "Pod": {"end_programs"},
+    "Namespace": {"end_programs"},
     "Pods": {"check", "detach", "networks"},
     "Process": {"wait_until"},
     "TestbedError": {"exit_status"},

@@ -2,9 +2,10 @@
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from ci import check_types, mutants, release, touched
+from ci import catalogue, check_types, mutants, release, touched
 
 CHANGELOG = """\
 # Changelog
@@ -107,3 +108,30 @@ def test_functions_have_the_names_of_their_mutants(tmp_path: Path, monkeypatch: 
     (tmp_path / "p/__init__.py").write_text(text)
     (tmp_path / "p/m.py").write_text(text)
     assert mutants.functions("p") == ["p.x_f", "p.xǁCǁm", "p.m.x_f", "p.m.xǁCǁm"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "runs", "left"),
+    [(60, [["c", "a"], ["b"]], ""), (15, [["c", "a"]], "b"), (-1, [["c", "a"]], "b")],
+    ids=["time for all", "none for the last", "none at all"],
+)
+def test_the_catalogue_is_run_as_far_as_the_time_allows_and_the_rest_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], minutes: int, runs: list[list[str]], left: str
+) -> None:
+    now, done = 0.0, []
+
+    def run(words: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+        nonlocal now
+        if words[0] == "git":
+            return subprocess.CompletedProcess(words, 0, "5\n")
+        now += 600
+        done.append([*words[4:]])
+        return subprocess.CompletedProcess(words, int("b" in words))
+
+    monkeypatch.setattr(catalogue, "shipped", lambda: [SimpleNamespace(name=name) for name in "abc"])
+    monkeypatch.setattr(catalogue, "TOGETHER", 2)
+    monkeypatch.setattr(catalogue.subprocess, "run", run)
+    monkeypatch.setattr(catalogue.time, "time", lambda: now)
+    assert catalogue.main(minutes * 60) == int(["b"] in runs)
+    assert done == runs
+    assert capsys.readouterr().out == (f"not run, because there was no time left: {left}\n" if left else "")

@@ -246,12 +246,9 @@ class Pod(Host):
         for interface in self.interfaces.values():
             interface.keep_addresses()
 
-    def end_programs(self) -> None:
-        super().release()
-
     def release(self) -> None:
         try:
-            self.end_programs()
+            super().release()
         finally:
             self._owner.detach(self)
 
