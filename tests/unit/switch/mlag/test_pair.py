@@ -7,6 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from testbed.switch.core import Event
+from testbed.switch.mlag.macs import PlaceMac, RemoveMac
 from testbed.switch.mlag.messages import Neighbour
 from testbed.switch.mlag.pair import Disable, Effect, Isolate, Leave, Pair, Told, Transmit
 from testbed.switch.profile import Profile, profile
@@ -191,3 +192,22 @@ def test_events_say_what_has_happened(two: Two) -> None:
     two.run(16)
     kinds = [effect.kind for effect in two.effects[1] if isinstance(effect, Event)]
     assert kinds == ["mlag.up", "mlag.lost", "mlag.left"]
+
+
+def test_what_the_bridge_reports_is_told_and_what_is_told_is_put_there(two: Two) -> None:
+    two.run(1)
+
+    def report(at: int, port: str | None, **how: bool) -> None:
+        two.do(at, two.pairs[at].on_fdb(two.now, 10, MAC, port, **how))
+        two.do(at, two.pairs[at].on_settled(two.now))
+
+    placed = PlaceMac(10, MAC, "po1")
+    report(0, "po1")
+    assert [*two.of_kind(1, PlaceMac)] == [placed]
+    report(1, "po1", synced=True, comes=False)
+    report(1, None, synced=True)
+    assert [*two.of_kind(1, PlaceMac)] == [placed, placed], "a command has removed it"
+    report(1, "po1", synced=True, comes=False)
+    report(0, None)
+    assert two.last(1, RemoveMac) == RemoveMac(10, MAC, "po1")
+    assert two.last(0, PlaceMac) is None

@@ -155,6 +155,18 @@ def test_lost_records_are_sent_again_until_they_arrive() -> None:
     assert wire.received[1] == sent
 
 
+def test_a_record_on_its_way_is_not_sent_again_within_a_hello() -> None:
+    wire = started()
+    wire.unsynced = {1}
+    wire.run(HELLO_S / 2)
+    wire.ends[0].tell(wire.now, [Channel(1, up=True)])
+    wire.deliver()
+    wire.run(HELLO_S)
+    assert wire.sync_frames == 1
+    wire.run(HELLO_S)
+    assert wire.sync_frames == 2
+
+
 def test_records_of_an_old_session_are_not_taken() -> None:
     wire = started()
     wire.ends[0].tell(wire.now, [Channel(1, up=True)])
@@ -168,3 +180,7 @@ def test_records_of_an_old_session_are_not_taken() -> None:
     assert isinstance(frame, Sync)
     assert wire.up == [True, True]
     assert wire.ends[1].on_sync(frame) is None
+    assert wire.received == [[], []]
+    wire.ends[0].tell(wire.now, [Channel(2, up=True)])
+    wire.deliver()
+    assert wire.received[1] == [Channel(2, up=True)]
