@@ -11,8 +11,8 @@ import time
 
 from testbed.machine.scenarios import shipped
 
-TOGETHER = 12
-"""So many that at most a minute is lost at the end of them, when one CPU is idle."""
+TOGETHER = 8
+"""Fewer lose more time at the end of them, when one CPU is idle."""
 REVISION = ("git", "rev-parse", "HEAD")
 
 
