@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed import Lab
-from testbed.lab.capture import Frame
+from testbed.lab.capture import Capture, Frame
+from testbed.lab.interface import Interface
 from testbed.scenario.event_log import EventLog
 from testbed.switch import frr
 from testbed.topology.fabrics import leaf_spine
@@ -30,6 +31,7 @@ topology:
     - {endpoints: ["leaf:e2", "spine:e1"]}
 """
 SOON = 20.0
+POLL = 0x20
 
 
 def peer(lab: Lab, switch: str, port: str) -> dict[str, object]:
@@ -41,6 +43,12 @@ def counted(lab: Lab, switch: str, port: str) -> tuple[int, int]:
     peers = json.loads(lab.routing.ask(lab.switch(switch), "bfdd", "show bfd peers counters json"))
     found = next(one for one in peers if one["interface"] == port)
     return found["control-packet-input"], found["control-packet-output"]
+
+
+def on_the_wire(interface: Interface, wire: Capture) -> list[int]:
+    """The packets that an interface received and sent, of a capture there."""
+    ours = [frame.src == interface.mac for frame in wire.frames()]
+    return [ours.count(False), ours.count(True)]
 
 
 def control(frame: Frame) -> bytes:
@@ -75,7 +83,7 @@ def test_the_packets_on_the_wire_are_what_the_rfcs_say_and_what_frr_counts(lab):
 
     ours = [frame for frame in wire.frames() if frame.src == leaf["e2"].mac]
     theirs = [frame for frame in wire.frames() if frame.src != leaf["e2"].mac]
-    assert [len(theirs), len(ours)] == [now - then for now, then in zip(after, before, strict=True)]
+    assert on_the_wire(leaf["e2"], wire) == [now - then for now, then in zip(after, before, strict=True)]
     known = peer(lab, "leaf1", "e2")
     for frame in wire.frames():
         packet = control(frame)
@@ -151,9 +159,15 @@ def test_settings_of_frr_change_a_session_that_is_up(lab, log):
     leaf = lab.switch("leaf1")
     asn = leaf.planned.bgp.asn
     fast = "profile fast", "transmit-interval 50", "receive-interval 50"
+    wire = leaf["e2"].capture("udp port 3784")
+    before = counted(lab, "leaf1", "e2")
     lab.routing.ask(leaf, "bfdd", "configure terminal", "bfd", *fast)
     lab.routing.ask(leaf, "bgpd", "configure terminal", f"router bgp {asn}", "neighbor fabric bfd profile fast")
     lab.scheduler.sleep(3)
+    after = counted(lab, "leaf1", "e2")
+    wire.stop()
+    assert on_the_wire(leaf["e2"], wire) == [now - then for now, then in zip(after, before, strict=True)]
+    assert {bool(control(frame)[1] & POLL) for frame in wire.frames()} == {True, False}
     assert peer(lab, "spine1", "e1")["remote-transmit-interval"] == 50
     before = counted(lab, "spine1", "e1")
     lab.scheduler.sleep(10)
