@@ -79,6 +79,19 @@ def test_a_link_local_address_follows_from_the_mac(lab):
 
 @pytest.mark.fresh
 @pytest.mark.topology(SEGMENT)
+def test_an_interface_whose_ipv6_is_off_comes_up_without_and_gets_it_back(lab):
+    a = lab.host("a")
+    local = f"inet6 {link_local(a['eth1'].mac)}/64 scope link"
+    for off in True, False:
+        a.sysctl("net/ipv6/conf/eth1/disable_ipv6", int(off))
+        for state in "down", "up":
+            a.run("ip", "link", "set", "eth1", state)
+            lab.scheduler.sleep(0.1)
+        assert (local in a.run("ip", "-6", "addr", "show", "eth1").stdout) is not off
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(SEGMENT)
 def test_nothing_is_sent_for_an_address_of_ours(lab):
     a, wire = lab.host("a"), lab["hub"]["p1"].capture()
 

@@ -10,6 +10,7 @@ from conftest import Done
 from test_live_cli import run_in
 
 Run = Callable[..., Done]
+LAB = Path(__file__).parents[1] / "lab"
 BEFORE = """\
 name: edited
 topology:
@@ -381,3 +382,32 @@ def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: P
     wrong = lab("apply", "rail.yml")
     assert wrong.status == 2
     assert "rail.yml" in wrong.err
+
+
+def test_a_pair_gets_a_port_channel_and_its_hosts_of_both_families_stay(tmp_path: Path) -> None:
+    """Both switches are made anew, and with them the links of hosts, whose bonds and RDMA devices stay."""
+    before = (LAB / "mlag.clab.yml").read_text()
+    pair = "po2: {members: [e2], mlag: 2}"
+    after = before.replace(pair, f"{pair}, po3: {{members: [e4], mlag: 3}}")
+    host = "    c: {kind: host, bonds: {bond0: {members: [eth1, eth2]}}}\n"
+    links = [f'    - {{endpoints: ["tor{n}:e4", "c:eth{n}"], vlan: 10}}\n' for n in (1, 2)]
+    (tmp_path / "before.clab.yml").write_text(before)
+    (tmp_path / "after.clab.yml").write_text(after.replace("    one:", f"{host}    one:") + "".join(links))
+
+    def run(*arguments: str) -> Done:
+        return run_in(tmp_path, *arguments)
+
+    try:
+        assert run("up", "before.clab.yml", "--clock", "virtual").status == 0
+        device = run("exec", "a", "--", "rdma", "dev", "show", "a-bond0").out  # with its number
+        done = run("apply", "after.clab.yml")
+        assert done.status == 0, done.err
+        assert run("exec", "a", "--", "rdma", "dev", "show", "a-bond0").out == device != ""
+        assert writes(run, ("a", "b"), ("a", "c"), ("c", "two"), ("one", "c")) == [0, 0, 0, 0]
+        for address in "10.0.10.5", "2001:db8:10::5":
+            assert run("exec", "two", "--", "ping", "-c", "1", "-W", "2", address).status == 0
+        shown = [run("tables", switch).out for switch in ("tor1", "tor2")]
+        states = [re.findall(r"mlag +0 +44:38:39:be:ef:aa po3 +(\w+)", table) for table in shown]
+        assert states == [["both"], ["both"]]
+    finally:
+        run("down", "--all")

@@ -114,10 +114,14 @@ class Host(Node[HostInterface]):
                 self.add_route(route.destination, *route.via)
 
     def came_up(self, index: int) -> None:
-        """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py)."""
+        """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py).
+        One whose IPv6 is off, as it is before its first address and after a command has set it so, gets none."""
         for interface in self.interfaces.values():
             if interface.index == index and interface.plan and interface.plan.address6:
-                self.kernel.set_address(index, IPv6Interface((link_local(interface.mac), 64)))
+                with self.entered():
+                    enabled = ipv6.is_enabled(interface.name_now)
+                if enabled:
+                    self.kernel.set_address(index, IPv6Interface((link_local(interface.mac), 64)))
 
     def begin(self) -> None:
         if self.container:
