@@ -39,12 +39,6 @@ def enable(kernel: Rtnetlink, interface: str, mac: str) -> None:
     kernel.set_address(kernel.index(interface), IPv6Interface((link_local(mac), 64)))
 
 
-def is_enabled(interface: str) -> bool:
-    """Return whether IPv6 is on at an interface of the calling thread's namespace. Without it the kernel refuses
-    addresses (EACCES)."""
-    return sysctl.read(f"{CONF}/{interface}/disable_ipv6") == "0"
-
-
 def enable_node() -> None:
     """Enable IPv6 for future interfaces of the calling thread's namespace. The kernel makes their link-local addresses
     from their MACs each time they are set up."""

@@ -13,8 +13,9 @@ from pyroute2 import IPRoute
 
 from testbed import Lab, Topology
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import netns, rdma
+from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host
+from testbed.lab.node import take_down
 from testbed.workload.verbs import Endpoint, connect_pair
 
 ROUTED = """
@@ -262,6 +263,21 @@ def test_a_lab_leaves_nothing(mode, tmp_path, log):
         assert not ping.running
     assert not namespaces()
     assert not devices()
+
+
+def test_with_a_kernel_that_ends_programs_end_captures_are_whole_and_the_rest_stays(tmp_path, log):
+    with nothing_is_left():
+        with Lab(Topology.parse(ROUTED), tmp_path, log.emit, rdma_mode="shared", kernel_ends=True) as lab:
+            nodes = list(lab.nodes.values())
+            ping = lab["a"].spawn("ping", "-i", "0.2", "10.0.10.1")
+            wire = lab["c"]["eth1"].capture("icmp")
+            assert lab["c"].ping("10.0.20.1", within=1)
+        assert not ping.running
+        assert len(list(wire.frames())) == 2
+        assert {"routed-leaf", "routed-a", "routed-b", "routed-c"} <= namespaces()
+        assert {"a-eth1", "b-eth1", "c-eth1"} <= devices()
+        take_down(nodes[::-1])
+        own_devices.end()
 
 
 def test_labs_in_both_rdma_modes_one_after_the_other(tmp_path, log):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,12 +116,10 @@ class Host(Node[HostInterface]):
 
     def came_up(self, index: int) -> None:
         """Give an interface its link-local IPv6 address again, which the kernel does not make here (kernel/ipv6.py).
-        One whose IPv6 is off, as it is before its first address and after a command has set it so, gets none."""
+        The kernel refuses one whose IPv6 is off: before its first address, or after a command has set it so."""
         for interface in self.interfaces.values():
             if interface.index == index and interface.plan and interface.plan.address6:
-                with self.entered():
-                    enabled = ipv6.is_enabled(interface.name_now)
-                if enabled:
+                with contextlib.suppress(PermissionError):
                     self.kernel.set_address(index, IPv6Interface((link_local(interface.mac), 64)))
 
     def begin(self) -> None:
