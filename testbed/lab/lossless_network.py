@@ -56,16 +56,19 @@ class LosslessNetwork:
         self._context.file(LOG).write_text(text)
 
     def _attach(self) -> None:
-        numbers = {(end.node.name, end.plan.name): number for number, end in self._ends.items()}
         self._ports.follow_queue_pairs()
+        circulating: set[str] = set()
         for number, (node, interface, plan) in self._ends.items():
             switches = node in self._switches
             port = Port(self._ports, number, self._lossless, plan, switch=switches)
             owner = self._switches.index(node) if switches else 0
             pfc = self._lossless.priorities if _speaks_pfc(node, plan) else ()
             pauses = {"sends_pause": pfc, "honours_pause": pfc}
-            port.begin(owner, interface.index, numbers.get(plan.peer, 0), pauses)
+            port.begin(owner, interface.index, pauses)
             with node.entered():
+                if node.name not in circulating:
+                    circulating.add(node.name)
+                    self._ports.circulate(node.kernel)
                 if plan.lossless:
                     interface.port = port
                     self._ports.attach(number, node.kernel, interface.index)

@@ -59,11 +59,11 @@ class Port:
         self._values: dict[str, Any] = {}
         self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
 
-    def begin(self, owner: int, ifindex: int, peer: int, values: Mapping[str, Any]) -> None:
+    def begin(self, owner: int, ifindex: int, values: Mapping[str, Any]) -> None:
         """Set what stays constant, and the settings that it starts with."""
         config = self._config
         config.kind = constants()["SWITCH" if self.switch else "NIC"]
-        config.owner, config.ifindex, config.peer = owner, ifindex, peer
+        config.owner, config.ifindex = owner, ifindex
         config.mac[:6] = bytes.fromhex(self._plan.mac.replace(":", ""))
         config.lossless = bits(self._lossless.priorities)
         config.cnp_class = CONTROL_PRIORITY
@@ -172,15 +172,17 @@ class Port:
 
     def paused(self, priority: int) -> bool:
         """Return whether its peer has stopped a priority."""
-        return bool(self._state.paused & 1 << priority)
+        return bool(
+            self._state.paused & 1 << priority and self._state.queue[priority].pause_until > time.monotonic_ns()
+        )
 
     def paused_ns(self, priority: int) -> int:
         """Return the nanoseconds for which its peer has stopped a priority so far; of a pause that lasts, until now."""
         queue = self._state.queue[priority]
         while True:
-            since, ended = queue.paused_at, queue.paused_ns
-            now = time.monotonic_ns()  # the programs' bpf_ktime_get_ns
-            if (since, ended) == (queue.paused_at, queue.paused_ns):
+            since, until, ended = queue.paused_at, queue.pause_until, queue.paused_ns
+            now = min(until, time.monotonic_ns())  # the programs' bpf_ktime_get_ns
+            if (since, until, ended) == (queue.paused_at, queue.pause_until, queue.paused_ns):
                 return int(ended + (now - since if since else 0))
 
     def pauses(self) -> int:
@@ -231,13 +233,17 @@ class Port:
                 + self._state.rx_resume[priority],
                 f"SAI_PORT_STAT_PFC_{priority}_TX_PKTS": self._state.tx_pause[priority]
                 + self._state.tx_resume[priority],
+                f"SAI_PORT_STAT_PFC_{priority}_ON2OFF_RX_PKTS": queue.on_to_off,
                 f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": self.paused_ns(priority) // 1000,
                 grouped("CURR_OCCUPANCY_BYTES"): group.reserve + group.shared + group.headroom,
                 grouped("SHARED_WATERMARK_BYTES"): group.max,
                 grouped("XOFF_ROOM_WATERMARK_BYTES"): group.max_headroom,
                 watched("DEADLOCK_DETECTED"): queue.storms,
                 watched("DEADLOCK_RESTORED"): queue.restored,
+                watched("TX_PACKETS"): queue.storm_sent,
                 watched("TX_DROPPED_PACKETS"): queue.storm_dropped,
+                watched("RX_PACKETS"): queue.storm_received,
+                watched("RX_DROPPED_PACKETS"): queue.storm_dropped_in,
             }
         return found
 

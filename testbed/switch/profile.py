@@ -192,13 +192,15 @@ class Profile(BaseModel):
     ecn_probability: Percent = 1
     """Share of packets that are marked just below `ecn_max` (Pmax)."""
     pfc_watchdog: Duration = 0
-    """PFC watchdog: a queue that is paused and sends nothing for this time is in a storm. 0: off."""
+    """PFC watchdog: a queue that stays paused for this time, by pause frames in each poll, is in a storm. 0: off."""
     pfc_watchdog_restoration: Duration = 0.4
     """Time without pause frames after which a storm is over."""
     pfc_watchdog_poll: Period = 0.2
-    """Time between two checks of the queues; a storm is detected at a check."""
+    """Time between two polls of the queues, at least that after which pause frames are sent again; a storm is detected
+    at a poll."""
     pfc_watchdog_action: Literal["drop", "forward"] = "drop"
-    """drop: packets for a queue in a storm are dropped. forward: its pauses are ignored."""
+    """drop: packets to a queue in a storm, and those that its port receives in the class, are dropped. forward: they
+    pass. In both the port has no PFC in the class meanwhile."""
 
     @model_validator(mode="after")
     def _marking_has_a_range(self) -> Self:

@@ -18,6 +18,7 @@ from testbed.kernel.rtnetlink import Rtnetlink
 
 OBJECT = Path(__file__).with_name("lossless.o")
 QDISC = "lossless"
+LO_INDEX = 1
 EPISODE_GAP_NS = constants()["EPISODE_GAP_NS"]
 _loaded: list[Programs] = []
 """This process's programs, once loaded, which takes half a second of an emulated processor."""
@@ -96,6 +97,13 @@ class Ports:
         kernel.set_qdisc(index, QDISC, port)
         self._undo.callback(kernel.delete_qdisc, index)
 
+    def circulate(self, kernel: Rtnetlink) -> None:
+        """Make the loopback interface of the calling thread's namespace hold the pause frames that its ports send
+        later. `kernel` is a socket there."""
+        kernel.set_fair_queue(LO_INDEX, constants()["PORTS"])
+        for name in "waits_in_loopback", "comes_round":
+            self._undo.callback(self._programs.object.attach_tcx(name, LO_INDEX).close)
+
     def classify(self, port: int, kernel: Rtnetlink, index: int) -> None:
         """Classify and charge the incoming packets of a port whose own queue stays as it is."""
         kernel.set_group(index, port)
@@ -119,9 +127,10 @@ class Ports:
         for number in range(1, self._number + 1):
             state = self.states[number]
             for priority, queue in enumerate(state.queue):
-                paused = state.paused & 1 << priority
-                if queue.episode_at and (all_ or (not paused and now_ns - queue.episode_end > EPISODE_GAP_NS)):
-                    until = now_ns if paused else queue.episode_end
+                lasts = bool(state.paused & 1 << priority and queue.pause_until > now_ns)
+                ended = queue.pause_until if state.paused & 1 << priority else queue.episode_end
+                if queue.episode_at and (all_ or (not lasts and now_ns - ended > EPISODE_GAP_NS)):
+                    until = now_ns if lasts else ended
                     self._ended.append(Episode(number, priority, queue.episode_at, until, queue.episode_frames))
                     queue.episode_at = 0
 

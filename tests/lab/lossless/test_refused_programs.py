@@ -45,6 +45,6 @@ def test_what_the_verifier_says_is_in_the_run_directory(
     monkeypatch.setattr(ports, "OBJECT", broken)
     monkeypatch.setattr(ports, "_loaded", [])
     assert lab.lossless
-    with pytest.raises(UnsupportedError, match=r"rejects the .* of broken\.o: libbpf: prog 'goes_out'"):
+    with pytest.raises(UnsupportedError, match=r"rejects the .* of broken\.o: libbpf: prog 'waits_in_loopback'"):
         ports.Ports(1, 1, lab.file(LOG).write_text)
     assert "unreachable insn" in lab.file(LOG).read_text()

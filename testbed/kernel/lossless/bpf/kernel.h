@@ -38,6 +38,9 @@ struct __sk_buff {
 	__u32 ingress_ifindex, ifindex, tc_index;
 	__u32 cb[5];
 	__u32 hash, tc_classid;
+	__u32 data, data_end, napi_id, family, remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port, local_port;
+	__u32 data_meta;
+	__u64 flow_keys, tstamp;
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -47,6 +50,7 @@ struct net_device {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
+	__u32 vlan_all;
 	__u16 tc_index;
 };
 struct bpf_sk_buff_ptr {

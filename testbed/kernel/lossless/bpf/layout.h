@@ -19,7 +19,7 @@ struct marking {
 
 struct port_config {
 	__u32 kind, owner; /* owner: the number of the switch */
-	__u32 ifindex, peer;
+	__u32 ifindex, unused;
 	__u64 ns_per_kib; /* of the link; 0 is unlimited */
 	__u64 delay_ns;
 	__u8 class_of_dscp[64];
@@ -48,6 +48,7 @@ struct priority_group {
 	__u64 xoff;	/* whether the peer was told to stop */
 	__u64 stock;	/* XON frames that are ready */
 	__u64 look_at, look_gap, looked_at; /* when it is looked whether the peer may go on; the gap doubles while nothing moves */
+	__u64 xoff_at, again_at; /* the last XOFF frame; when the next one is due while the peer is to stop */
 };
 
 struct queue {
@@ -62,10 +63,13 @@ struct queue {
 	/* as the peer has it */
 	__u64 pause_until, paused_at, paused_ns;
 	__u64 episode_at, episode_end, episode_frames;
-	/* the watchdog */
-	__u64 poll_at, polled_packets, stuck_ns, quiet_ns;
-	__u64 storms, restored, storm_dropped;
-	__u64 flushed_packets; /* of those, the ones that had been admitted */
+	__u64 on_to_off; /* pauses that an XON frame ended */
+	/* the watchdog: its next poll, what the last one saw, and the time left until it acts */
+	__u64 poll_at, polled_frames, polled_on_to_off, polled_paused, left_ns;
+	__u64 storms, restored;
+	__u64 storm_sent, storm_dropped;	 /* of the queue, while it was in a storm */
+	__u64 storm_received, storm_dropped_in; /* of what came in by the port in its class */
+	__u64 flushed_packets; /* of those dropped, the ones that had been admitted */
 };
 
 struct port_state {
@@ -78,6 +82,7 @@ struct port_state {
 	__u64 stopped;	/* bits of classes that the peer was told to stop */
 	__u64 storming; /* bits of classes in which the watchdog found a storm */
 	__u64 holds;	/* bits of classes in which the port itself wants its peer to stop, whatever its buffer has */
+	__u64 refreshing; /* bits of classes whose next XOFF frame circulates */
 	__u64 turn;	/* the class whose turn it is */
 	__u64 no_memory;
 	__u64 random;

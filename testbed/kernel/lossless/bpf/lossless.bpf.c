@@ -20,14 +20,17 @@ int comes_in(struct __sk_buff *ctx)
 {
 	__u32 port = port_of_device(ctx);
 	struct port_config *config = config_of(port);
+	struct port_state *state = state_of(port);
 
 	if (!config || !config->kind)
 		return NEXT;
 	if (ctx->protocol == bpf_htons(ETH_P_PAUSE))
 		return take_pause(ctx, port, config);
 	if (config->kind == SWITCH) {
-		ctx->tc_index = TAG(port, classify(ctx, config));
-		return NEXT;
+		__u32 class = classify(ctx, config);
+
+		ctx->tc_index = TAG(port, class);
+		return state && state->storming & 1 << class ? comes_in_storm(config, &state->queue[class]) : NEXT;
 	}
 	ctx->tc_index = 0;
 	return receive(ctx, port, config);
@@ -72,10 +75,12 @@ int goes_out(struct __sk_buff *ctx)
 	if (!config || !config->kind || !state)
 		return NEXT;
 	if (from >= MADE) {
-		if (from == MAKE_XOFF) {
-			state->tx_pause[class]++;
+		if (from == MAKE_XOFF || from == MADE_XOFF) {
+			if (from == MAKE_XOFF && make_pause(ctx, config, class, MOST_QUANTA) == SHOT)
+				return SHOT;
 			ctx->tc_index = TAG(0, CLASSES - 1);
-			return make_pause(ctx, config, class, 0xffff);
+			xoff_leaves(ctx, config, state, port, class);
+			return NEXT;
 		}
 		if (from == MAKE_STOCK)
 			return make_pause(ctx, config, class, 0);
@@ -83,6 +88,10 @@ int goes_out(struct __sk_buff *ctx)
 			ctx->tc_index = TAG(0, class);
 			return make_cnp(ctx);
 		}
+		return NEXT;
+	}
+	if (ctx->protocol == bpf_htons(ETH_P_PAUSE)) {
+		send_pause(ctx, config, state, port);
 		return NEXT;
 	}
 	if (config->kind == NIC || !from) { /* what a node itself sends: no buffer is charged */
@@ -105,10 +114,8 @@ int goes_out(struct __sk_buff *ctx)
 		return NEXT;
 	if (from == port) /* flooded by an SVI: not to where it came from */
 		return SHOT;
-	if (state->storming & 1 << class && config->watchdog_action == WATCHDOG_DROP) {
-		state->queue[class].storm_dropped++;
+	if (dropped_in_storm(config, state, class))
 		return SHOT;
-	}
 	bpf_spin_lock(lock);
 	if (source->lossless & 1 << class)
 		verdict = charge_group(pool, &pool->class[class], source, &source_state->group[class], length);
@@ -119,10 +126,8 @@ int goes_out(struct __sk_buff *ctx)
 		source_state->stopped |= 1 << class;
 	}
 	bpf_spin_unlock(lock);
-	if (verdict & STOP_PEER && source->sends_pause & 1 << class) {
-		send_made(ctx, source->ifindex, MAKE_XOFF, class);
-		send_made(ctx, source->ifindex, MAKE_STOCK, class);
-	}
+	if (verdict & STOP_PEER || source_state->stopped & ~source_state->refreshing & 1 << class)
+		stop_peer(ctx, source, source_state, class);
 	if (verdict & REFUSED) {
 		state->queue[class].dropped_bytes += length;
 		state->queue[class].dropped_packets++;

@@ -108,9 +108,7 @@ static __always_inline void take_in(struct __sk_buff *ctx, struct port_config *c
 	if (state->stopped & bit || state->taken_in_at - now <= config->receive_stop * config->receive_ns_per_kib >> 10)
 		return;
 	state->stopped |= bit;
-	state->holds |= bit;
-	send_made(ctx, ctx->ifindex, MAKE_XOFF, class);
-	send_made(ctx, ctx->ifindex, MAKE_STOCK, class);
+	stop_peer(ctx, config, state, class);
 }
 
 /* RoCE that comes in at a NIC. */

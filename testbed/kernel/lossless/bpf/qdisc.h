@@ -6,18 +6,19 @@
 #ifndef QDISC_H
 #define QDISC_H
 #include "nic.h"
+#include "watchdog.h"
 
+/* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12; a frame has at least 64 with the
+ * FCS. The kernel keeps a tag apart. */
+#define LINK_OVERHEAD 24
+#define LEAST_ON_LINK 84
+#define VLAN_TAG 4
 #define PACKET 1100 /* bytes */
 #define LONGEST_GAP 8 /* packets */
-#define STALE 65536 /* packets that are dropped at once, at most */
 
 static __always_inline __u32 port_of_qdisc(struct Qdisc *sch)
 {
 	return sch->handle >> 16;
-}
-static __always_inline __u64 sooner(__u64 at, __u64 other)
-{
-	return !at || other < at ? other : at;
 }
 static __always_inline __u64 link_ns(const struct port_config *config, __u64 bytes)
 {
@@ -37,15 +38,6 @@ static __always_inline void count_in(struct port_state *state, __u32 class, __u3
 		queue->max = queue->bytes;
 	state->waiting |= 1ULL << (class & (CLASSES - 1));
 }
-static __always_inline void count_out(struct port_state *state, __u32 class, __u32 length)
-{
-	struct queue *queue = &state->queue[class & (CLASSES - 1)];
-
-	queue->bytes -= length;
-	if (!--queue->packets)
-		state->waiting &= ~(1ULL << (class & (CLASSES - 1)));
-}
-
 /* The kernel asks a qdisc for packets only while it has some: `tc -s` shows those on the wire, too. */
 static __always_inline void show_length(struct Qdisc *sch, const struct port_state *state)
 {
@@ -87,6 +79,7 @@ int BPF_PROG(enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 	}
 	packet->length = length;
 	packet->tag = tag;
+	packet->on_link = MAX(length + (skb->vlan_all ? VLAN_TAG : 0) + LINK_OVERHEAD, LEAST_ON_LINK);
 	skb = bpf_kptr_xchg(&packet->skb, skb);
 	if (skb)
 		bpf_qdisc_skb_drop(skb, to_free);
@@ -136,9 +129,8 @@ GLOBAL __u64 resume_sender(__u32 port, struct port_config *config, struct port_s
 		return go;
 	bpf_for(class, 0, CLASSES)
 	{
-		if (class >= CLASSES || !(state->stopped & 1 << class))
+		if (class >= CLASSES || !(state->stopped & ~state->holds & 1 << class))
 			continue;
-		state->holds &= ~(1ULL << class);
 		send_resume(port, state, class);
 	}
 	return 0;
@@ -189,86 +181,6 @@ GLOBAL __u64 resume_peer(__u32 port, struct port_config *config, struct port_sta
 			group->look_at = now + (config->ns_per_kib ? link_ns(config, excess) : excess * 80 >> 10);
 		}
 		next = sooner(next, group->look_at);
-	}
-	return next;
-}
-
-/* The packets of a class that a watchdog drops; they have been admitted. */
-static __always_inline void drop_waiting(__u32 port, struct port_config *config,
-					 struct port_state *state, __u32 class)
-{
-	struct list *list = list_of(port, class);
-	struct packet *packet;
-	int i;
-
-	if (!list)
-		return;
-	bpf_for(i, 0, STALE)
-	{
-		packet = pop_front(list);
-		if (!packet)
-			break;
-		uncharge(config, state, packet->tag, packet->length);
-		count_out(state, class, packet->length);
-		state->packets--;
-		state->bytes -= packet->length;
-		state->queue[class & (CLASSES - 1)].storm_dropped++;
-		state->queue[class & (CLASSES - 1)].flushed_packets++;
-		discard(packet);
-	}
-}
-
-/* The PFC watchdog of a port, which looks at its queues at multiples of its polling time, as SONiC's does; when it looks
- * next, if it has to. */
-GLOBAL __u64 watch(__u32 port, struct port_config *config, struct port_state *state, __u64 now)
-{
-	__u64 next = 0, poll;
-	__u32 class;
-
-	if (!config || !state)
-		return 0;
-	poll = config->watchdog_poll_ns ?: 1;
-	bpf_for(class, 0, CLASSES)
-	{
-		struct queue *queue;
-		__u64 bit = 1ULL << class;
-
-		if (class >= CLASSES || !(config->lossless & bit))
-			continue;
-		queue = &state->queue[class];
-		if (!(state->storming & bit) && !(state->paused & bit && queue->packets)) {
-			queue->poll_at = queue->stuck_ns = 0;
-			continue;
-		}
-		if (!queue->poll_at || queue->poll_at + (poll >> 3) < now) { /* nobody looked in time: it was not paused */
-			queue->poll_at = (now / poll + 1) * poll;
-			queue->polled_packets = ~0ULL; /* the first look begins to count */
-			queue->stuck_ns = queue->quiet_ns = 0;
-		} else if (queue->poll_at <= now) {
-			queue->poll_at = (now / poll + 1) * poll;
-			if (state->storming & bit) {
-				int quiet = !(state->paused & bit) && queue->episode_end + poll <= now;
-
-				queue->quiet_ns = quiet ? queue->quiet_ns + poll : 0;
-				if (queue->quiet_ns >= config->watchdog_restore_ns) {
-					state->storming &= ~bit;
-					queue->restored++;
-					queue->poll_at = 0;
-					continue;
-				}
-			} else {
-				queue->stuck_ns = queue->sent_packets == queue->polled_packets ? queue->stuck_ns + poll : 0;
-				if (queue->stuck_ns >= config->watchdog_detect_ns) {
-					state->storming |= bit;
-					queue->storms++;
-					queue->quiet_ns = 0;
-				}
-			}
-			queue->polled_packets = queue->sent_packets;
-		}
-		if (state->storming & bit && config->watchdog_action == WATCHDOG_DROP)
-			drop_waiting(port, config, state, class);
-		next = sooner(next, queue->poll_at);
 	}
 	return next;
 }
@@ -408,15 +320,13 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 		goto wait;
 	}
 	if (state->paused)
-		expire_pauses(config, state, now);
+		expire_pauses(state, now);
 	if (config->watchdog_detect_ns && (state->paused || state->storming)) {
 		start = watch(port, config, state, now);
 		if (start)
 			next = sooner(next, start);
 	}
 	ready = state->waiting & ~state->paused;
-	if (config->watchdog_action == WATCHDOG_FORWARD)
-		ready |= state->waiting & state->storming;
 	slot = choose(port, config, state, ready, now);
 	if (state->flow_next)
 		next = sooner(next, state->flow_next);
@@ -458,12 +368,14 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 	queue->sent_bytes += length;
 	queue->sent_packets++;
 	queue->sent_at = now;
+	if (state->storming & 1 << class)
+		queue->storm_sent++;
 	uncharge(config, state, packet->tag, length);
 	if (!config->ns_per_kib && !config->delay_ns)
 		goto deliver;
 	start = state->busy ? state->link_free : now;
 	state->busy = 1;
-	state->link_free = start + link_ns(config, length);
+	state->link_free = start + link_ns(config, packet->on_link);
 	packet->due = state->link_free + config->delay_ns;
 	next = sooner(next, packet->due);
 	next = sooner(next, state->link_free);
