@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Literal
 
 from testbed import Field, HostInterface, Lab, Parameters, Run, Scenario, Variant
-from testbed.workload import Attributes, Group, LinkTraffic, Model, Parallel, Training, wire_bytes
+from testbed.workload import Attributes, Group, LinkTraffic, Model, Parallel, Training, link_bytes
 
 RANKS = ("host1", "host3", "host2", "host4")
 """By rank: each hop of the ring crosses the fabric."""
@@ -76,7 +76,7 @@ class EcmpCollisionAllreduce(Scenario[Settings]):
             progress = group.carry_out(TRAINING.steps(), "a step of training", within=60)
             sent = traffic.sent()
 
-        slowdown = progress.elapsed_s / (wire_bytes(max(progress.sent)) * 8 / rate)
+        slowdown = progress.elapsed_s / (link_bytes(max(progress.sent)) * 8 / rate)
         busy = {name: round(100 * count * 8 / rate / progress.elapsed_s) for name, count in sent.items()}
         run.note(slowdown=round(slowdown, 2), flows_of_fullest_uplink=round(fullest, 2))
         run.note(ranks_s=", ".join(f"{seconds:.3f}" for seconds in progress.finished_s))

@@ -1,7 +1,7 @@
 from typing import Literal
 
 from testbed import Field, Parameters, Run, Scenario, Variant
-from testbed.workload import Attributes, CollectiveError, Group, wire_bytes
+from testbed.workload import Attributes, CollectiveError, Group, link_bytes
 
 WORKERS = 4
 GRADIENT = 512 << 10
@@ -86,8 +86,8 @@ class IncastParameterServer(Scenario[Settings]):
 
         rate = nics[0].sends.quality.rate or 1
         n = len(nics)
-        one_way = WORKERS * wire_bytes(GRADIENT) * 8 / rate
-        ring = 2 * (n - 1) * wire_bytes(GRADIENT // n) * 8 / rate
+        one_way = WORKERS * link_bytes(GRADIENT) * 8 / rate
+        ring = 2 * (n - 1) * link_bytes(GRADIENT // n) * 8 / rate
         times = round(seconds / (ring if p.exchange == "ring" else 2 * one_way), 2)
         drops = sum(port.queue(priority).dropped_packets for port in ports for priority in range(8))
         pauses = sum(nic.lossless.counters()[f"rx_prio{LOSSLESS}_pause"] for nic in nics)

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from testbed import Field, HostInterface, Interface, Parameters, Run, Scenario, Switch, Variant
-from testbed.workload import Attributes, Group, LinkTraffic, paths, wire_bytes
+from testbed.workload import Attributes, Group, LinkTraffic, link_bytes, paths, wire_bytes
 
 LEAVES, HOSTS = 2, 7
 """And hosts on a leaf."""
@@ -113,11 +113,11 @@ class Oversubscription(Scenario[Settings]):
         each = [Counter(str(link) for flow in step for link in routes[flow][1]) for step in steps(p)]
         planned = sum(each, Counter[str]())  # blocks
         least = max(planned.values()) / len(each)
-        forwarding = wire_bytes(1024) / wire_bytes(BLOCK) * (max(len(path) for _, path in routes.values()) - 1)
+        forwarding = link_bytes(1024) / link_bytes(BLOCK) * (max(len(path) for _, path in routes.values()) - 1)
         by_steps = sum(max(step.values()) for step in each) / len(each) + forwarding
         uplinks = [link for link in links if link.node.name.startswith("leaf")]
         evenly = max(1, sum(planned[str(link)] for link in uplinks) / len(uplinks) / len(each))
-        times = result.elapsed_s * rate / 8 / (len(each) * wire_bytes(BLOCK))
+        times = result.elapsed_s * rate / 8 / (len(each) * link_bytes(BLOCK))
         run.note(times=round(times, 2), evenly=round(evenly, 2), fullest_link=round(least, 2))
         kilobytes = [sent[str(link)] >> 10 for link in uplinks]
         run.note(by_steps=round(by_steps, 2), emptiest_kb=min(kilobytes), fullest_kb=max(kilobytes))

@@ -8,10 +8,13 @@ import math
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.kernel.lossless.layout import constants
 from testbed.topology import DEFAULT_QUEUE, Quality
 
 ETHERNET = 18
 """Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
+OVERHEAD, LEAST = constants()["LINK_OVERHEAD"], constants()["LEAST_ON_LINK"]
+"""Bytes that a packet takes on a link beside its own, and at least in all."""
 UNDER_WAY = 1_000_000
 """Most packets in delay, so that a delay never loses one."""
 BURST_S = 100e-6
@@ -29,7 +32,7 @@ def commands(device: str, mtu: int, quality: Quality, installed: set[str]) -> tu
         waiting = (quality.queue or DEFAULT_QUEUE) * frame
         if waiting + burst >= 1 << 32:  # tbf counts in 32 bits
             raise InputError(f"a queue of {quality.queue} packets of {mtu} bytes is too large: 4 GiB at most")
-        tbf = f"tbf rate {quality.rate}bit burst {burst} limit {waiting + burst}"
+        tbf = f"tbf rate {quality.rate}bit burst {burst} limit {waiting + burst} mpu {LEAST} overhead {OVERHEAD}"
         lines.append(f"qdisc replace dev {device} parent 1:1 handle 2: {tbf}")
         queue = "red" if quality.ecn else "pfifo"
         if {"pfifo", "red"} & installed - {queue}:

@@ -15,7 +15,7 @@ from testbed.lab.nodes.host_node import Host
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.port import Port
 from testbed.protocol import events
-from testbed.switch.buffer import buffer_of, pool_values, port_values
+from testbed.switch.buffer import buffer_of, miss_values, pool_values, port_values
 from testbed.switch.profile import Profile
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless, Plan
@@ -56,7 +56,8 @@ class LosslessNetwork:
         self._context.file(LOG).write_text(text)
 
     def _attach(self) -> None:
-        self._ports.follow_queue_pairs()
+        self._ports.follow()
+        numbers = {node.name: number for number, node in enumerate(self._switches, 1)}
         circulating: set[str] = set()
         for number, (node, interface, plan) in self._ends.items():
             switches = node in self._switches
@@ -64,7 +65,7 @@ class LosslessNetwork:
             owner = self._switches.index(node) if switches else 0
             pfc = self._lossless.priorities if _speaks_pfc(node, plan) else ()
             pauses = {"sends_pause": pfc, "honours_pause": pfc}
-            port.begin(owner, interface.index, pauses)
+            port.begin(owner, interface.index, numbers.get(plan.peer[0], 0), pauses)
             with node.entered():
                 if node.name not in circulating:
                     circulating.add(node.name)
@@ -79,6 +80,8 @@ class LosslessNetwork:
                 interface.control_congestion(node.plan.congestion_control, **dict(node.plan.congestion_values))
         for switch in self._switches:
             assert isinstance(switch, Switch)
+            assert switch.plan
+            self._ports.add_routers(self._switches.index(switch), [svi.mac for svi in switch.plan.svis])
             switch.profile_changes.append(functools.partial(self._configure, switch))
             self._configure(switch, switch.first_profile)
 
@@ -88,7 +91,7 @@ class LosslessNetwork:
         buffer = buffer_of(switch.name, profile, self._lossless, len(ends), max(end.plan.mtu for end in ends))
         shared, classes = pool_values(profile, buffer, self._lossless)
         profiles = [profile.replace(**dict(end.plan.qos.values)) for end in ends]
-        self._ports.set_pool(self._switches.index(switch), shared, classes)
+        self._ports.set_pool(self._switches.index(switch), shared, classes, miss_values(profile))
         for (_, interface, _), own in zip(ends, profiles, strict=True):
             if interface.port:
                 interface.port.configure(port_values(own, buffer, self._lossless))

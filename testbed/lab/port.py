@@ -59,11 +59,11 @@ class Port:
         self._values: dict[str, Any] = {}
         self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
 
-    def begin(self, owner: int, ifindex: int, values: Mapping[str, Any]) -> None:
+    def begin(self, owner: int, ifindex: int, into: int, values: Mapping[str, Any]) -> None:
         """Set what stays constant, and the settings that it starts with."""
         config = self._config
         config.kind = constants()["SWITCH" if self.switch else "NIC"]
-        config.owner, config.ifindex = owner, ifindex
+        config.owner, config.ifindex, config.into = owner, ifindex, into
         config.mac[:6] = bytes.fromhex(self._plan.mac.replace(":", ""))
         config.lossless = bits(self._lossless.priorities)
         config.cnp_class = CONTROL_PRIORITY
@@ -235,6 +235,7 @@ class Port:
                 + self._state.tx_resume[priority],
                 f"SAI_PORT_STAT_PFC_{priority}_ON2OFF_RX_PKTS": queue.on_to_off,
                 f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": self.paused_ns(priority) // 1000,
+                f"miss_dropped:{priority}": self._state.missed[priority],
                 grouped("CURR_OCCUPANCY_BYTES"): group.reserve + group.shared + group.headroom,
                 grouped("SHARED_WATERMARK_BYTES"): group.max,
                 grouped("XOFF_ROOM_WATERMARK_BYTES"): group.max_headroom,

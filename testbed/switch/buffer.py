@@ -67,6 +67,12 @@ def pool_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> tuple[i
     return buffer.shared, classes
 
 
+def miss_values(profile: Profile) -> dict[str, int]:
+    """Return what becomes of packets without a next hop (struct pool)."""
+    gap = round(1e9 / profile.miss_pps) if profile.miss_pps else 0
+    return {"miss_action": ("keep", "cpu", "drop").index(profile.miss_packets), "cpu_gap_ns": gap}
+
+
 def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[str, Any]:
     """Return the values that each port has from the profile (struct port_config)."""
     probability = round(profile.ecn_probability / 100 * (1 << 16))

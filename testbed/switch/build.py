@@ -52,6 +52,8 @@ table ip6 silence {
     }
 }
 """
+WAITING = 1 << 24
+"""Bytes that wait for a neighbour on a switch with lossless classes: its buffer bounds them (kernel/lossless)."""
 BRIDGE_MTU, USUAL_MTU = 65535, 1500
 
 
@@ -85,12 +87,20 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> D
             plane.add_network(vxlan.add_network(kernel, node, svi, bridge), svi)
         if svi.addresses or svi.vni:
             plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu, vrf if svi.vni else None))
+    if any(port.lossless for port in node.interfaces):
+        _keep_waiting(node)
     for route in node.routes:
         kernel.add_route(route.destination, route.via, replace=True)
     plane.configure(profile)
     if plane.pair:
         plane.pair.prepare()
     return plane
+
+
+def _keep_waiting(node: Node) -> None:
+    for name in [svi.name for svi in node.svis if svi.addresses] + [port.name for port in node.ports if port.routed]:
+        for family in "ipv4", "ipv6":
+            sysctl.write(f"net/{family}/neigh/{name}/unres_qlen_bytes", WAITING)
 
 
 def make_svi(kernel: Rtnetlink, svi: Svi, bridge: int, mtu: int, vrf: int | None = None) -> int:

@@ -139,6 +139,10 @@ class Profile(BaseModel):
     miss_pps: PerSecond | None = None
     """Data packets without a neighbour entry that reach the CPU per second; bursts as for `arp_pps`."""
 
+    miss_packets: Literal["keep", "cpu", "drop"] = "keep"
+    """Data packets without a neighbour entry, on a switch with lossless classes, while the address is requested. keep:
+    those of lossless classes wait in the buffer of the port by which they came, and leave in order. cpu: as many as
+    `miss_pps` allows wait at the CPU, the others are dropped. drop: so are all but the one that causes the request."""
     miss: Literal["resolve", "drop"] = "resolve"
     """drop: data packets for an address without an entry cause no request, and are dropped until a packet of its owner
     makes an entry (SONiC issues 9401 and 9470, on some platforms)."""

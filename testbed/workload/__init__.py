@@ -26,6 +26,7 @@ from testbed.workload.tools import perftest as perftest
 from testbed.workload.tools import rping as rping
 from testbed.workload.traffic import LinkTraffic as LinkTraffic
 from testbed.workload.traffic import Traffic as Traffic
+from testbed.workload.traffic import link_bytes as link_bytes
 from testbed.workload.traffic import wire_bytes as wire_bytes
 from testbed.workload.verbs import Endpoint as Endpoint
 from testbed.workload.verbs import connect_pair as connect_pair

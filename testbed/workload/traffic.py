@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable
 
 from testbed.kernel import nftables
+from testbed.kernel.lossless.layout import constants
 from testbed.lab import HostInterface, Interface
 
 COUNTED = {
@@ -16,6 +17,7 @@ ETHERNET = 14
 """Bytes of a header that nftables does not count at ingress, where the kernel has removed it."""
 HEADERS = ETHERNET + 20 + 8 + 12 + 4
 """Bytes of a RoCE packet over IPv4 beside its payload: Ethernet, IPv4, UDP, BTH and ICRC."""
+LINK_OVERHEAD = constants()["LINK_OVERHEAD"]
 _NUMBERS = itertools.count(1)
 
 
@@ -23,6 +25,12 @@ def wire_bytes(payload: int, *, path_mtu: int = 1024) -> int:
     """Return the bytes on layer 2 (without the FCS) of a SEND or a WRITE over IPv4 in packets of `path_mtu` bytes,
     without the WRITE's RETH and without acknowledgements."""
     return payload + HEADERS * max(1, -(-payload // path_mtu))
+
+
+def link_bytes(payload: int, *, path_mtu: int = 1024) -> int:
+    """Return the bytes' time that such a message takes on an Ethernet link: those of `wire_bytes`, and of each packet
+    the preamble, FCS and gap (IEEE 802.3), 24 bytes."""
+    return wire_bytes(payload, path_mtu=path_mtu) + LINK_OVERHEAD * max(1, -(-payload // path_mtu))
 
 
 class LinkTraffic:

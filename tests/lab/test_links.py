@@ -8,6 +8,7 @@ import pytest
 from testbed.errors import InputError
 from testbed.lab import Host, Lab
 from testbed.topology import Quality
+from testbed.workload import link_bytes
 from testbed.workload.attributes import Attributes
 from testbed.workload.verbs import Endpoint, connect_pair
 
@@ -56,9 +57,9 @@ def test_what_the_file_says_is_there_from_the_start_and_read_back(lab: Lab) -> N
 
 def test_a_rate_is_kept(lab: Lab) -> None:
     status, seconds = write(lab, 1 << 16)
-    wire_bytes = 64 * (1024 + 58 + 14)
+    wire_bytes = link_bytes(1 << 16)
     assert status == "SUCCESS"
-    assert seconds == pytest.approx(2e-3 + wire_bytes * 8 / 1e8, rel=0.1)
+    assert seconds == pytest.approx(2e-3 + wire_bytes * 8 / 1e8, rel=0.02)
     assert lab.interface("leaf:e2").sends.counters()["dropped"] == 0
 
 

@@ -6,7 +6,7 @@ A port's counters and settings are in memory shared with the kernel: neither nee
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,9 +86,11 @@ class Ports:
         self._ended: list[Episode] = []
         self._undo = ExitStack()
 
-    def follow_queue_pairs(self) -> None:
-        """Record the peer of each queue pair that connects from now on, which congestion control needs."""
-        self._undo.callback(self._programs.object.attach("qp_connects").close)
+    def follow(self) -> None:
+        """Follow from now on what congestion control and buffers need: the peer of each queue pair that connects, and
+        the packets that the kernel holds for want of a neighbour."""
+        for name in "qp_connects", "is_held", "flush_begins", "flush_ends", "is_dropped":
+            self._undo.callback(self._programs.object.attach(name).close)
 
     def attach(self, port: int, kernel: Rtnetlink, index: int) -> None:
         """Make an interface of the calling thread's namespace a port; `kernel` is a socket there."""
@@ -109,10 +111,22 @@ class Ports:
         kernel.set_group(index, port)
         self._undo.callback(self._programs.object.attach_tcx("comes_in", index).close)
 
-    def set_pool(self, switch: int, size: int, classes: Sequence[Mapping[str, int]]) -> None:
-        """Set a switch's shared buffer in bytes, and each class's thresholds (struct pool_class)."""
+    def add_routers(self, switch: int, macs: Iterable[str]) -> None:
+        """Have these MACs be those of a switch's own interfaces."""
+        for mac in sorted(set(macs)):
+            key = bytes.fromhex(mac.replace(":", "")) + switch.to_bytes(2, "little")
+            self._programs.object.update("routers", key, bytes(4))
+            self._undo.callback(self._programs.object.delete, "routers", key)
+
+    def set_pool(
+        self, switch: int, size: int, classes: Sequence[Mapping[str, int]], misses: Mapping[str, int]
+    ) -> None:
+        """Set a switch's shared buffer in bytes, each class's thresholds (struct pool_class), and what becomes of
+        packets without a next hop (struct pool)."""
         pool = self.pools[switch]
-        pool.size = size
+        pool.size, pool.number = size, switch
+        for name, value in misses.items():
+            setattr(pool, name, value)
         for record, values in zip(getattr(pool, "class"), classes, strict=True):
             for name, value in values.items():
                 setattr(record, name, value)

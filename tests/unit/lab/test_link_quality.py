@@ -31,7 +31,7 @@ def test_a_rate_has_a_queue_of_packets() -> None:
     lines, installed = commands("e1", 1500, Quality(rate=100_000_000, queue=64), set())
     assert lines == [
         ROOT,
-        "qdisc replace dev e1 parent 1:1 handle 2: tbf rate 100000000bit burst 3036 limit 100188",
+        "qdisc replace dev e1 parent 1:1 handle 2: tbf rate 100000000bit burst 3036 limit 100188 mpu 84 overhead 24",
         "qdisc replace dev e1 parent 2:1 handle 3: pfifo limit 64",
     ]
     assert installed == {"netem", "tbf", "pfifo"}

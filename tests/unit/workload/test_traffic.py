@@ -2,12 +2,13 @@
 
 import pytest
 
-from testbed.workload import LinkTraffic, wire_bytes
+from testbed.workload import LinkTraffic, link_bytes, wire_bytes
 
 
 @pytest.mark.parametrize(("payload", "packets"), [(0, 1), (1, 1), (1024, 1), (1025, 2), (64 << 10, 64)])
 def test_each_packet_of_a_message_has_headers(payload: int, packets: int) -> None:
     assert wire_bytes(payload) == payload + 58 * packets
+    assert link_bytes(payload) == payload + 82 * packets
 
 
 def test_a_larger_path_mtu_makes_fewer_headers() -> None:

@@ -19,7 +19,7 @@ typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
 
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_LRU_HASH = 9, BPF_F_MMAPABLE = 1 << 10, BPF_F_INVALIDATE_HASH = 2 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_LRU_HASH = 9, BPF_F_MMAPABLE = 1 << 10, BPF_F_INVALIDATE_HASH = 2 };
 
 struct bpf_spin_lock {
 	__u32 val;
@@ -42,6 +42,14 @@ struct __sk_buff {
 	__u32 data_meta;
 	__u64 flow_keys, tstamp;
 };
+struct bpf_fib_lookup {
+	__u8 family, l4_protocol;
+	__be16 sport, dport, tot_len;
+	__u32 ifindex, tos; /* flowinfo of IPv6 */
+	__u32 source[4], target[4];
+	__u16 vlan_proto, vlan_tci;
+	__u8 smac[6], dmac[6];
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct net_device {
@@ -51,7 +59,14 @@ struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
 	__u32 vlan_all;
-	__u16 tc_index;
+	__u16 tc_index, mac_header;
+	unsigned char *head, *data;
+};
+struct sk_buff_head {
+	struct sk_buff *next;
+};
+struct neighbour {
+	struct sk_buff_head arp_queue;
 };
 struct bpf_sk_buff_ptr {
 	struct sk_buff *skb;

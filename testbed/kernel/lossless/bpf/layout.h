@@ -6,10 +6,15 @@
 #define FLOWS 64  /* queue pairs of a NIC that are paced */
 #define PORTS 512
 #define SWITCHES 128
+/* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12. A frame has at least 64 bytes with
+ * its FCS. */
+#define LINK_OVERHEAD 24
+#define LEAST_ON_LINK 84
 
 enum port_kind { UNUSED, SWITCH, NIC };
 enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
 enum algorithm { UNCONTROLLED, DCQCN, TIMELY };
+enum miss_action { MISS_KEEP, MISS_CPU, MISS_DROP };
 enum probe { NO_PROBE, PROBE_WAITS, PROBE_SENT };
 
 /* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. */
@@ -19,7 +24,8 @@ struct marking {
 
 struct port_config {
 	__u32 kind, owner; /* owner: the number of the switch */
-	__u32 ifindex, unused;
+	__u32 ifindex;
+	__u32 into; /* the number of the switch at the other end, counted from 1; 0: there is none */
 	__u64 ns_per_kib; /* of the link; 0 is unlimited */
 	__u64 delay_ns;
 	__u8 class_of_dscp[64];
@@ -45,6 +51,7 @@ struct port_config {
 struct priority_group {
 	__u64 reserve, shared, headroom;
 	__u64 max, max_headroom;
+	__u64 waiting;	/* packets without a next hop */
 	__u64 xoff;	/* whether the peer was told to stop */
 	__u64 stock;	/* XON frames that are ready */
 	__u64 look_at, look_gap, looked_at; /* when it is looked whether the peer may go on; the gap doubles while nothing moves */
@@ -89,6 +96,7 @@ struct port_state {
 	__u64 taken_in_at; /* when a NIC has taken in all that came */
 	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
 	__u64 flows, flow_turn, flow_next, flows_unpaced;
+	__u64 missed[CLASSES]; /* dropped for want of a next hop */
 	__u64 rx_pause[CLASSES], rx_resume[CLASSES], tx_pause[CLASSES], tx_resume[CLASSES];
 	struct priority_group group[CLASSES];
 	struct queue queue[CLASSES];
@@ -102,6 +110,11 @@ struct pool_class {
 
 struct pool {
 	__u64 size, used, max;
+	/* packets without a next hop */
+	__u64 miss_action, cpu_gap_ns, cpu_at; /* the least time between two to the CPU; when the next one may go there */
+	__u64 number;
+	__u64 unresolved_at; /* when the kernel last held one */
+	__u64 flushing; /* whether it sends those that it held */
 	struct pool_class class[CLASSES];
 };
 

@@ -4,6 +4,7 @@
  * On every port there are a program for what comes in, one for what goes out, and a qdisc with the queues. The program for
  * what goes out admits packets to the queues, because programs of tc have the helpers for that, and qdiscs have not. */
 #include "kernel.h"
+#include "next_hop.h"
 #include "qdisc.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -28,9 +29,14 @@ int comes_in(struct __sk_buff *ctx)
 		return take_pause(ctx, port, config);
 	if (config->kind == SWITCH) {
 		__u32 class = classify(ctx, config);
+		struct pool *pool = pool_of(config->owner);
 
 		ctx->tc_index = TAG(port, class);
-		return state && state->storming & 1 << class ? comes_in_storm(config, &state->queue[class]) : NEXT;
+		if (!state || !pool)
+			return NEXT;
+		if (state->storming & 1 << class && comes_in_storm(config, &state->queue[class]) == SHOT)
+			return SHOT;
+		return misses(pool) ? wait_for_next_hop(ctx, port, config, class) : NEXT;
 	}
 	ctx->tc_index = 0;
 	return receive(ctx, port, config);
@@ -70,7 +76,8 @@ int goes_out(struct __sk_buff *ctx)
 	struct port_state *state = state_of(port), *source_state;
 	struct bpf_spin_lock *lock;
 	struct pool *pool;
-	int verdict;
+	__u32 charged;
+	int verdict = 0;
 
 	if (!config || !config->kind || !state)
 		return NEXT;
@@ -106,6 +113,9 @@ int goes_out(struct __sk_buff *ctx)
 		ctx->tc_index = tag;
 		return NEXT;
 	}
+	charged = from & CHARGED;
+	from &= ~CHARGED;
+	ctx->tc_index = TAG(from, class);
 	pool = pool_of(config->owner);
 	lock = pool_lock(config->owner);
 	source = config_of(from);
@@ -116,17 +126,17 @@ int goes_out(struct __sk_buff *ctx)
 		return SHOT;
 	if (dropped_in_storm(config, state, class))
 		return SHOT;
-	bpf_spin_lock(lock);
-	if (source->lossless & 1 << class)
-		verdict = charge_group(pool, &pool->class[class], source, &source_state->group[class], length);
-	else
-		verdict = charge_queue(pool, &pool->class[class], &state->queue[class], length);
-	if (verdict & STOP_PEER) {
-		source_state->group[class].xoff = 1;
-		source_state->stopped |= 1 << class;
+	if (charged) {
+		waits_no_more(source_state, class);
+	} else {
+		bpf_spin_lock(lock);
+		if (source->lossless & 1 << class)
+			verdict = charge_group(pool, &pool->class[class], source, source_state, class, length);
+		else
+			verdict = charge_queue(pool, &pool->class[class], &state->queue[class], length);
+		bpf_spin_unlock(lock);
 	}
-	bpf_spin_unlock(lock);
-	if (verdict & STOP_PEER || source_state->stopped & ~source_state->refreshing & 1 << class)
+	if (must_stop(verdict, source_state, class))
 		stop_peer(ctx, source, source_state, class);
 	if (verdict & REFUSED) {
 		state->queue[class].dropped_bytes += length;

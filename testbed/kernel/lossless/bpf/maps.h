@@ -117,11 +117,11 @@ static __always_inline void discard(struct packet *packet)
 	bpf_obj_drop_impl(packet, (void *)0); /* its skb goes with it */
 }
 
-/* What `skb->tc_index` says of a packet: the port it came in by, and its class. Numbers from MADE on are of packets of our
- * own, with the class that they are about. It survives the bridge, clones of a flood, SVIs, IP forwarding and trunks. */
+/* What `skb->tc_index` says of a packet: the port it came in by, and its class; CHARGED if its group has it already. Numbers from MADE on are of packets of our own, with the class that they are about. It survives the bridge, clones of a flood, SVIs, IP forwarding and trunks. */
 #define TAG(port, class) ((port) << 3 | (class))
 #define PORT_OF(tag) ((tag) >> 3)
 #define CLASS_OF(tag) ((tag)&7)
+#define CHARGED 4096
 #define MADE 8180
 #define MAKE_XOFF 8180 /* becomes a pause frame of the port it is sent by */
 #define MAKE_STOCK 8181 /* becomes its XON frame, and is kept */

@@ -25,7 +25,7 @@ static __always_inline __u64 threshold(const struct pool *pool, const struct poo
 static __always_inline int may_resume(const struct pool *pool, const struct pool_class *class,
 				      const struct priority_group *group)
 {
-	if (group->headroom)
+	if (group->headroom || group->waiting)
 		return 0;
 	return !group->shared || group->shared + class->xon_offset <= threshold(pool, class);
 }
@@ -35,9 +35,21 @@ static __always_inline void take_shared(struct pool *pool, __u64 length)
 	if (pool->used > pool->max)
 		pool->max = pool->used;
 }
-static __always_inline int charge_group(struct pool *pool, const struct pool_class *class,
-					const struct port_config *from, struct priority_group *group, __u32 length)
+static __always_inline int stop(struct port_state *state, __u32 number)
 {
+	struct priority_group *group = &state->group[number & (CLASSES - 1)];
+
+	if (group->xoff)
+		return 0;
+	group->xoff = 1;
+	state->stopped |= 1ULL << number;
+	return STOP_PEER;
+}
+static __always_inline int charge_group(struct pool *pool, const struct pool_class *class,
+					const struct port_config *from, struct port_state *state, __u32 number,
+					__u32 length)
+{
+	struct priority_group *group = &state->group[number & (CLASSES - 1)];
 	__u64 all;
 	int result = 0;
 
@@ -56,9 +68,20 @@ static __always_inline int charge_group(struct pool *pool, const struct pool_cla
 	all = group->reserve + group->shared + group->headroom;
 	if (all > group->max)
 		group->max = all;
-	if ((group->headroom || result) && !group->xoff)
-		result |= STOP_PEER;
+	if (group->headroom || result)
+		result |= stop(state, number);
 	return result;
+}
+/* The same of a packet without a next hop. Nobody knows how long it waits, so the peer stops at once. */
+static __always_inline int charge_waiting(struct pool *pool, const struct pool_class *class,
+					  const struct port_config *from, struct port_state *state, __u32 number,
+					  __u32 length)
+{
+	int result = charge_group(pool, class, from, state, number, length);
+
+	if (!(result & REFUSED))
+		state->group[number & (CLASSES - 1)].waiting++;
+	return result | stop(state, number);
 }
 static __always_inline int charge_queue(struct pool *pool, const struct pool_class *class, struct queue *queue,
 					__u32 length)

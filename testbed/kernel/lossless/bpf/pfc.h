@@ -165,6 +165,11 @@ static __always_inline void xoff_leaves(struct __sk_buff *ctx, const struct port
 	if (!(state->refreshing & 1ULL << class))
 		wait_to_refresh(ctx, config, state, port, class);
 }
+/* Whether a port is to send an XOFF frame: it has just stopped its peer, or had no PFC then. */
+static __always_inline int must_stop(int verdict, const struct port_state *state, __u32 class)
+{
+	return verdict & STOP_PEER || state->stopped & ~state->refreshing & 1 << class;
+}
 /* Sends an XOFF frame of a port, by a clone of a packet; and has the XON frame ready that ends it. */
 static __always_inline void stop_peer(struct __sk_buff *ctx, const struct port_config *config, struct port_state *state,
 				      __u32 class)

@@ -8,11 +8,7 @@
 #include "nic.h"
 #include "watchdog.h"
 
-/* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12; a frame has at least 64 with the
- * FCS. The kernel keeps a tag apart. */
-#define LINK_OVERHEAD 24
-#define LEAST_ON_LINK 84
-#define VLAN_TAG 4
+#define VLAN_TAG 4 /* bytes that the kernel keeps apart from the packet */
 #define PACKET 1100 /* bytes */
 #define LONGEST_GAP 8 /* packets */
 
@@ -43,6 +39,15 @@ static __always_inline void show_length(struct Qdisc *sch, const struct port_sta
 {
 	sch->q.qlen = state->packets;
 	sch->qstats.backlog = state->bytes;
+}
+
+/* When to look again, while the switch of this port or the one at the other end sends packets that it held before; else 0. */
+static __always_inline __u64 waits_for_switch(const struct port_config *config, __u64 now)
+{
+	struct pool *own = config->kind == SWITCH ? pool_of(config->owner) : (void *)0;
+	struct pool *other = config->into ? pool_of(config->into - 1) : (void *)0;
+
+	return (own && own->flushing) || (other && other->flushing) ? now + FLUSH_NS : 0;
 }
 
 SEC("struct_ops/enqueue")
@@ -296,6 +301,9 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 
 	if (!config || !state)
 		return (void *)0;
+	next = waits_for_switch(config, now);
+	if (next)
+		goto wait;
 	if (state->on_wire) {
 		list = list_of(port, WIRE);
 		packet = list ? pop_front(list) : (void *)0;

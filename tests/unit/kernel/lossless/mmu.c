@@ -7,9 +7,13 @@ typedef long long __s64;
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #include "mmu.h"
 
-int charge_to_group(struct pool *pool, int class, struct port_config *from, struct priority_group *group, __u32 length)
+int charge_to_group(struct pool *pool, int class, struct port_config *from, struct port_state *state, __u32 length)
 {
-	return charge_group(pool, &pool->class[class], from, group, length);
+	return charge_group(pool, &pool->class[class], from, state, class, length);
+}
+int charge_to_wait(struct pool *pool, int class, struct port_config *from, struct port_state *state, __u32 length)
+{
+	return charge_waiting(pool, &pool->class[class], from, state, class, length);
 }
 int charge_to_queue(struct pool *pool, int class, struct queue *queue, __u32 length)
 {

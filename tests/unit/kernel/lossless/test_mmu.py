@@ -101,7 +101,8 @@ class Unit:
         kinds = structures()
         self.library = library
         self.pool, self.config, self.queue = kinds["pool"](), kinds["port_config"](), kinds["queue"]()
-        self.groups = [kinds["priority_group"]() for _ in range(PORTS)]
+        self.states = [kinds["port_state"]() for _ in range(PORTS)]
+        self.groups = [state.group[LOSSLESS] for state in self.states]
         self.pool.size = values["size"]
         self.config.headroom, self.config.reserve = values["headroom"], values["reserve"]
         for number, alpha, reserve in (
@@ -113,9 +114,9 @@ class Unit:
             found.xon_offset, found.reserve = values["xon_offset"], reserve
 
     def arrive(self, port, length):
-        group, by = self.groups[port], ctypes.byref
-        verdict = self.library.charge_to_group(by(self.pool), LOSSLESS, by(self.config), by(group), length)
-        group.xoff |= bool(verdict & STOP_PEER)
+        state, by = self.states[port], ctypes.byref
+        verdict = int(self.library.charge_to_group(by(self.pool), LOSSLESS, by(self.config), by(state), length))
+        assert bool(state.stopped) == bool(self.groups[port].xoff)
         return verdict
 
     def arrive_lossy(self, length):
@@ -173,6 +174,20 @@ def test_the_headroom_is_what_makes_a_class_lossless(library):
     assert unit.groups[0].max_headroom == 3_000
 
 
+def test_a_packet_without_a_next_hop_stops_its_peer_until_it_has_one(library):
+    """Its group is far below its threshold."""
+    values = {"size": 100_000, "alpha": Fraction(1), "lossy_alpha": Fraction(1), "headroom": 3_000, "reserve": 0}
+    unit, by = Unit(library, {**values, "lossy_reserve": 0, "xon_offset": 0}), ctypes.byref
+    waiting = [
+        library.charge_to_wait(by(unit.pool), LOSSLESS, by(unit.config), by(unit.states[0]), 1_000) for _ in range(2)
+    ]
+    assert waiting == [STOP_PEER, 0]
+    assert (unit.groups[0].shared, unit.groups[0].waiting) == (2_000, 2)
+    assert not unit.may_go_on(0)
+    unit.groups[0].waiting = 0
+    assert unit.may_go_on(0)
+
+
 def test_the_header_and_the_classes_agree():
     assert constants()["CLASSES"] == 8
-    assert ctypes.sizeof(structures()["pool"]) == 24 + 8 * ctypes.sizeof(structures()["pool_class"])
+    assert ctypes.sizeof(structures()["pool"]) == 72 + 8 * ctypes.sizeof(structures()["pool_class"])
