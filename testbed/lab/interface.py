@@ -268,6 +268,9 @@ class Direction:
         quality = self._of_tc()
         if quality == Quality() and not self._installed:
             return
+        if self._sender.port and self._port.port and self._port.port.sorts:
+            hint = "Its link has a rate and a constant delay; a link between switches has all."
+            raise InputError(f"{self._port} puts packets in order (`reorder`) before a loss would have them", hint=hint)
         if not self._device:
             self._device = self._divert()
         if not self._installed:

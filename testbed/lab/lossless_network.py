@@ -1,6 +1,7 @@
 """The lossless links of a lab: BPF programs on their ports, the buffers of the switches, and the pauses as events."""
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Mapping
@@ -15,11 +16,13 @@ from testbed.lab.nodes.host_node import Host
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.port import Port
 from testbed.protocol import events
-from testbed.switch.buffer import buffer_of, miss_values, pool_values, port_values
+from testbed.switch.buffer import balancing_values, buffer_of, miss_values, pool_values, port_values
 from testbed.switch.profile import Profile
 from testbed.topology import Interface as InterfacePlan
-from testbed.topology import Lossless, Plan
+from testbed.topology import Lossless, Plan, Reordering
 
+SORTER_IFB = 100_000
+"""Added to a NIC's index: the number of the ifb that puts its packets in order."""
 LOG = "bpf.log"
 """The log of a kernel that rejects the programs, in the run directory."""
 
@@ -47,7 +50,9 @@ class LosslessNetwork:
                 planned = list(node_plan.interfaces)
             for one in planned:
                 self._ends[len(self._ends) + 1] = End(node, node[one.name], one)
-        self._ports = Ports(len(self._ends), len(self._switches), self._note)
+        nics = [end for end in self._ends.values() if end.node.plan and end.node.plan.reorder]
+        self._sorters = itertools.count(len(self._ends) + 1)
+        self._ports = Ports(len(self._ends) + len(nics), len(self._switches), self._note)
         self._never = os.eventfd(0)
         self._attach()
         context.scheduler.sources.append(self)
@@ -78,12 +83,20 @@ class LosslessNetwork:
                     self._ports.classify(number, node.kernel, interface.index)
             if isinstance(interface, HostInterface) and node.plan:
                 interface.control_congestion(node.plan.congestion_control, **dict(node.plan.congestion_values))
+                if node.plan.reorder:
+                    self._sort(interface, node.plan.reorder)
         for switch in self._switches:
             assert isinstance(switch, Switch)
             assert switch.plan
-            self._ports.add_routers(self._switches.index(switch), [svi.mac for svi in switch.plan.svis])
+            self._ports.begin_pool(self._switches.index(switch), [svi.mac for svi in switch.plan.svis])
             switch.profile_changes.append(functools.partial(self._configure, switch))
             self._configure(switch, switch.first_profile)
+
+    def _sort(self, interface: HostInterface, reorder: Reordering) -> None:
+        sorter = next(self._sorters)
+        with interface.node.entered():
+            name = f"ifb{SORTER_IFB + interface.index}"
+            interface.lossless.sort(sorter, self._ports.sort(sorter, interface.node.kernel, name), reorder)
 
     def _configure(self, switch: Switch, profile: Profile) -> None:
         """Apply a profile to a switch. InputError, and nothing is changed, for sizes that cannot work."""
@@ -91,7 +104,8 @@ class LosslessNetwork:
         buffer = buffer_of(switch.name, profile, self._lossless, len(ends), max(end.plan.mtu for end in ends))
         shared, classes = pool_values(profile, buffer, self._lossless)
         profiles = [profile.replace(**dict(end.plan.qos.values)) for end in ends]
-        self._ports.set_pool(self._switches.index(switch), shared, classes, miss_values(profile))
+        values = {"size": shared, **miss_values(profile), **balancing_values(profile, self._lossless)}
+        self._ports.set_pool(self._switches.index(switch), values, classes)
         for (_, interface, _), own in zip(ends, profiles, strict=True):
             if interface.port:
                 interface.port.configure(port_values(own, buffer, self._lossless))

@@ -12,7 +12,7 @@ from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
 from testbed.nic.congestion_control import Algorithm
 from testbed.topology import Interface as InterfacePlan
-from testbed.topology import Lossless
+from testbed.topology import Lossless, Reordering
 from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
 
 PRIORITIES = range(8)
@@ -21,6 +21,9 @@ SETTINGS = (
     *("watchdog_poll_ns", "watchdog_detect_ns", "watchdog_restore_ns", "watchdog_action", "holds", "receives"),
 )
 KIB = 1024
+HELD_PACKETS = 256
+UNLIMITED_NS = 1_000_000
+"""The time for which a NIC holds packets: that of so many of the link's MTU, and at least this."""
 PAUSE_BYTES = 60
 
 
@@ -56,6 +59,7 @@ class Port:
         self._lossless = lossless
         self._plan = plan
         self._config, self._state = ports.configs[number], ports.states[number]
+        self._sorter: Any = None
         self._values: dict[str, Any] = {}
         self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
 
@@ -99,6 +103,22 @@ class Port:
                 setattr(record, name, value)
         self._config.algorithm = constants()[algorithm.name.upper() if algorithm else "UNCONTROLLED"]
         self._config.notifies = bool(algorithm and algorithm.answers_marks)
+
+    def sort(self, sorter: int, ifindex: int, reorder: Reordering) -> None:
+        """Have a port of the lab, an ifb device, put the packets that a NIC receives in order."""
+        config, most = self._ports.configs[sorter], 1 << 40
+        config.kind, config.owner, config.ifindex = constants()["SORTER"], self.number, ifindex
+        config.hold_packets, config.hold_bytes = reorder.packets or most, reorder.bytes or most
+        frame = self._plan.mtu + constants()["LINK_OVERHEAD"]
+        own = max(UNLIMITED_NS, HELD_PACKETS * frame * self._config.ns_per_kib // KIB)
+        config.hold_ns = own if reorder.timeout is None else round(reorder.timeout * 1e9)
+        self._config.sorter = ifindex
+        self._sorter = self._ports.states[sorter]
+
+    @property
+    def sorts(self) -> bool:
+        """Return whether it is a NIC's that puts packets in order."""
+        return self._sorter is not None
 
     def link(self) -> tuple[int | None, float]:
         """Return rate and delay of the link, read back."""
@@ -261,6 +281,16 @@ class Port:
             "rp_cnp_ignored": state.cnp_ignored,
             "rp_unpaced_packets": state.flows_unpaced,
         }
+        if self._sorter:
+            found |= {
+                "rx_reordered_packets": self._sorter.reordered,
+                "rx_reorder_held": self._sorter.held,
+                "rx_reorder_most_held": self._sorter.most_held,
+                "rx_reorder_timeouts": self._sorter.gave_up,
+                "rx_reorder_overflows": self._sorter.overflowed,
+                "rx_reorder_discarded": self._sorter.discarded,
+                "rx_unsorted_packets": state.unsorted,
+            }
         if self._config.algorithm:
             found |= {f"rp_rate_bps:{peer}#{number}": rate for peer, number, rate in self.rates()}
         for priority in self._lossless.priorities:

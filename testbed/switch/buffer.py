@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.kernel.lossless.layout import constants
 from testbed.switch.profile import Profile
 from testbed.topology.plan import CONTROL_PRIORITY, PAUSE_PRIORITY, Lossless
 
@@ -71,6 +72,17 @@ def miss_values(profile: Profile) -> dict[str, int]:
     """Return what becomes of packets without a next hop (struct pool)."""
     gap = round(1e9 / profile.miss_pps) if profile.miss_pps else 0
     return {"miss_action": ("keep", "cpu", "drop").index(profile.miss_packets), "cpu_gap_ns": gap}
+
+
+def balancing_values(profile: Profile, lossless: Lossless) -> dict[str, Any]:
+    """Return how packets share paths of equal cost, by class (struct pool)."""
+    given = profile.load_balancing
+    chosen = dict.fromkeys(lossless.priorities, given) if isinstance(given, str) else given
+    numbers = constants()
+    return {
+        "balancing": [numbers[chosen.get(priority, "ecmp").upper()] for priority in PRIORITIES],
+        "flowlet_ns": round(profile.flowlet_gap * 1e9),
+    }
 
 
 def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[str, Any]:

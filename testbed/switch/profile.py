@@ -30,6 +30,7 @@ Bytes = Annotated[int, Field(ge=0, le=1 << 30, json_schema_extra={"unit": "bytes
 Moves = Annotated[int, Field(ge=2, le=1000)]
 Freeze = Annotated[Literal[0] | Annotated[int, Field(ge=30, le=3600)], Field(json_schema_extra=_SECONDS)]
 Percent = Annotated[float, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
+Balancing = Literal["ecmp", "spray", "random", "adaptive", "flowlet"]
 Alpha = Annotated[float, Field(ge=1 / 128, le=128)]
 Source = Literal["D", "M", "S", "U"]
 QUALITY = {"D": "documented", "M": "from memory", "S": "chosen", "U": "set here", "": "default"}
@@ -206,6 +207,13 @@ class Profile(BaseModel):
     """drop: packets to a queue in a storm, and those that its port receives in the class, are dropped. forward: they
     pass. In both the port has no PFC in the class meanwhile."""
 
+    load_balancing: Balancing | dict[Annotated[int, Field(ge=0, le=5)], Balancing] = "ecmp"
+    """How packets of lossless classes share paths of equal cost, or those of each priority that is named. ecmp: a flow
+    has one path. spray: packets take the paths in turn. random: each takes one at random. adaptive: each takes the one
+    whose port has the shortest queue. flowlet: packets of a flow change their path after a gap."""
+    flowlet_gap: Duration = 0.1
+    """flowlet: the gap in a flow after which it may take another path."""
+
     @model_validator(mode="after")
     def _marking_has_a_range(self) -> Self:
         if self.ecn_max and self.ecn_min > self.ecn_max:
@@ -257,7 +265,7 @@ ProfileName = Annotated[str, _Names()]
 """A scenario parameter that is a profile's name. `profile` checks it."""
 
 
-_QUEUES = "buffer", "ecn_", "lossy_", "pfc_"
+_QUEUES = "buffer", "ecn_", "flowlet_", "load_", "lossy_", "miss_packets", "pfc_"
 LOSSLESS = tuple(name for name in Profile.model_fields if name.startswith(_QUEUES))
 """Names of the values of queues, buffers and priority flow control."""
 
@@ -288,7 +296,8 @@ def value_problems(name: str, values: Mapping[str, Any]) -> dict[str, str]:
         # As JSON: there a list may stand for a tuple, but nothing else for a number.
         Profile.model_validate_json(json.dumps({**base.model_dump(mode="json"), **known}), strict=True)
     except ValidationError as error:
-        for wrong in error.errors():
+        # Of a value with alternatives, the error deepest in it is of the one that was meant.
+        for wrong in sorted(error.errors(), key=lambda one: -len(one["loc"])):
             value = str(wrong["loc"][0]) if wrong["loc"] else ""
             message = wrong["msg"].removeprefix("Value error, ")
             problems.setdefault(value, f"{value}: {message}" if value else message)

@@ -33,6 +33,7 @@ from testbed.topology.plan import Node as Node
 from testbed.topology.plan import Plan as Plan
 from testbed.topology.plan import Quality as Quality
 from testbed.topology.plan import RdmaMode as RdmaMode
+from testbed.topology.plan import Reordering as Reordering
 from testbed.topology.plan import Route as Route
 from testbed.topology.plan import Stage as Stage
 from testbed.topology.plan import Svi as Svi

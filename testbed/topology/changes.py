@@ -19,6 +19,7 @@ BIRTH: Mapping[str, str] = {
     "nic": "'nic'",
     "congestion_control": "'congestion_control'",
     "congestion_values": "'congestion_values'",
+    "reorder": "'reorder'",
     "ipv6": "IPv6 of all its interfaces",
     "stp": "'stp'",
     "host_routes": "'host_routes'",

@@ -322,6 +322,15 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Reordering:
+    """How a NIC puts packets in order: how many of a queue pair wait at most, and for how long. None: see the key."""
+
+    packets: int | None = None
+    bytes: int | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     kind: str
@@ -332,6 +341,8 @@ class Node:
     """Hosts: the pacing of queue pairs by their NICs on lossless links."""
     congestion_values: tuple[tuple[str, Any], ...] = ()
     """Hosts: values that replace the algorithm's own."""
+    reorder: Reordering | None = None
+    """Hosts: the NICs on lossless links put the packets of a queue pair in order."""
     profile: str = ""
     """Switches: the name of the ARP/FDB profile."""
     profile_values: tuple[tuple[str, Any], ...] = ()

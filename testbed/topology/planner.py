@@ -10,7 +10,7 @@ from testbed.topology import bonds, evpn, management, mlag, starts, subnets
 from testbed.topology.addressing import interface_mac
 from testbed.topology.kept import Kept
 from testbed.topology.kinds import KINDS, bond_keys
-from testbed.topology.kinds.switch_kind import SwitchKeys
+from testbed.topology.kinds.switch_kind import SwitchKeys, values_of
 from testbed.topology.lossless_classes import plan_lossless, plan_qos
 from testbed.topology.models import QUALITY_KEYS, Elements, ManagementDefinition
 from testbed.topology.plan import DEFAULT_QUEUE, Interface, Node, Plan, Quality, Svi, by_family
@@ -67,7 +67,7 @@ def make_plan(
     bonds.resolve(nodes, links, problems)
     starts.check(nodes, problems)
     check_hardware(nodes, links, problems)
-    _check_profiles(nodes, profiles, check_values, problems)
+    _check_profiles(nodes, profiles, check_values, problems, classes=elements.lossless is not None)
     problems.stop()
 
     for link in links:
@@ -193,18 +193,29 @@ def _names(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
 
 
 def _check_profiles(
-    nodes: dict[str, ResolvedNode], profiles: Collection[str] | None, check: CheckValues | None, problems: Problems
+    nodes: dict[str, ResolvedNode],
+    profiles: Collection[str] | None,
+    check: CheckValues | None,
+    problems: Problems,
+    *,
+    classes: bool,
 ) -> None:
     for node in nodes.values():
         if not isinstance(keys := node.keys, SwitchKeys):
             continue
-        profile, given = keys.profile or "", keys.profile_values
+        profile, given = keys.profile or "", values_of(keys)
+        if keys.load_balancing is not None and not classes:
+            wrong = (
+                "'load_balancing' is for lossless links, whose ports know their queues: define classes by 'lossless'"
+            )
+            problems.add(node.paths["load_balancing"], wrong, at_key=True)
         if profiles is not None and profile and profile not in profiles:
             message = f"unknown profile {profile!r}; profiles: {choices(profile, sorted(profiles))}"
             problems.add(node.paths["profile"], message)
         elif check is not None and given:
             for name, problem in check(profile, given).items():
-                problems.add(node.paths.get(("profile_values", name), node.paths["profile_values"]), problem)
+                place = node.paths.get(("profile_values", name)) or node.paths.get((name,)) or node.paths.get(name)
+                problems.add(place or node.paths["profile_values"], problem)
 
 
 def _interface(link: ResolvedLink, end: int, problems: Problems, *, classes: bool) -> Interface:

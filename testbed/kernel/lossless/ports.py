@@ -6,6 +6,7 @@ A port's counters and settings are in memory shared with the kernel: neither nee
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,15 +45,22 @@ class Programs:
         shared = {
             **{"configs": ("port_config", ports), "states": ("port_state", ports), "parameters": ("control", ports)},
             **{"flows": ("flow", flows), "pools": ("pool", switches)},
-            **{"episodes": ("episode", numbers["EPISODES"]), "episodes_written": ("counter", 1)},
+            **{
+                "path_slots_used": ("counter", 1),
+                "episodes": ("episode", numbers["EPISODES"]),
+                "episodes_written": ("counter", 1),
+            },
         }
         sizes = {name: number for name, (_, number) in shared.items()}
         sizes |= {"pool_locks": switches, "flow_lists": flows, "port_lists": lists}
+        sizes |= dict.fromkeys(("sequences", "trees"), ports * numbers["SEQUENCES"])
         self.object = BpfObject(OBJECT, sizes, failed)
         self.arrays: dict[str, Any] = {
             name: self.object.array(name, kinds[kind], number) for name, (kind, number) in shared.items()
         }
         self.registered = self.object.register(QDISC)
+        self.labs = 0
+        """The number of labs that they have served."""
 
 
 def prepare(failed: Callable[[str], None] = lambda _: None) -> Programs:
@@ -82,6 +90,7 @@ class Ports:
             ("episodes_written", 1),
         ):
             ctypes.memset(arrays[name], 0, ctypes.sizeof(arrays[name][0]) * number)
+        self._programs.labs += 1
         self._read = 0
         self._ended: list[Episode] = []
         self._undo = ExitStack()
@@ -106,29 +115,39 @@ class Ports:
         for name in "waits_in_loopback", "comes_round":
             self._undo.callback(self._programs.object.attach_tcx(name, LO_INDEX).close)
 
+    def sort(self, port: int, kernel: Rtnetlink, name: str) -> int:
+        """Make an ifb device, a port of its own, that puts packets of a NIC in order. Return its index."""
+        kernel.add_ifb(name)
+        index = kernel.index(name)
+        kernel.set_qdisc(index, QDISC, port)
+        self._undo.callback(kernel.delete_qdisc, index)
+        return index
+
     def classify(self, port: int, kernel: Rtnetlink, index: int) -> None:
         """Classify and charge the incoming packets of a port whose own queue stays as it is."""
         kernel.set_group(index, port)
         self._undo.callback(self._programs.object.attach_tcx("comes_in", index).close)
 
-    def add_routers(self, switch: int, macs: Iterable[str]) -> None:
-        """Have these MACs be those of a switch's own interfaces."""
+    def begin_pool(self, switch: int, macs: Iterable[str]) -> None:
+        """Begin with a switch, whose own interfaces have these MACs."""
+        pool = self.pools[switch]
+        pool.number, pool.lab = switch, self._programs.labs
+        pool.random = int.from_bytes(os.urandom(8), "little") | 1
         for mac in sorted(set(macs)):
             key = bytes.fromhex(mac.replace(":", "")) + switch.to_bytes(2, "little")
             self._programs.object.update("routers", key, bytes(4))
             self._undo.callback(self._programs.object.delete, "routers", key)
 
-    def set_pool(
-        self, switch: int, size: int, classes: Sequence[Mapping[str, int]], misses: Mapping[str, int]
-    ) -> None:
-        """Set a switch's shared buffer in bytes, each class's thresholds (struct pool_class), and what becomes of
-        packets without a next hop (struct pool)."""
+    def set_pool(self, switch: int, values: Mapping[str, Any], classes: Sequence[Mapping[str, int]]) -> None:
+        """Set values of a switch (struct pool), and each class's thresholds (struct pool_class)."""
         pool = self.pools[switch]
-        pool.size, pool.number = size, switch
-        for name, value in misses.items():
-            setattr(pool, name, value)
-        for record, values in zip(getattr(pool, "class"), classes, strict=True):
-            for name, value in values.items():
+        for name, value in values.items():
+            if isinstance(value, list):
+                getattr(pool, name)[:] = value
+            else:
+                setattr(pool, name, value)
+        for record, own in zip(getattr(pool, "class"), classes, strict=True):
+            for name, value in own.items():
                 setattr(record, name, value)
 
     def flows(self, port: int) -> Iterator[Any]:

@@ -5,16 +5,16 @@ import shlex
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from testbed.documents.problems import Problems
 from testbed.documents.text import describe, listing, quoted
-from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, RoutedKeys
+from testbed.topology.definition import DEFAULT_ROUTE, DEFAULT_ROUTE6, Definition, RoutedKeys
 from testbed.topology.kinds.bond_keys import BondKeys
 from testbed.topology.kinds.kind import Kind, Role, Shape, static_routes
-from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Route
+from testbed.topology.plan import CongestionControl, Interface, NicModel, Node, Reordering, Route
 from testbed.topology.resolved import Port, ResolvedNode
-from testbed.topology.values import RDMA, check_rdma, mapping_schema, string_schema
+from testbed.topology.values import RDMA, Delay, check_rdma, mapping_schema, string_schema
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -84,6 +84,22 @@ Rdma = Annotated[
 ]
 
 
+class ReorderDefinition(Definition):
+    """What a NIC holds of a queue pair whose next packet is missing."""
+
+    packets: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Packets that wait at most. Default: as many as come."""
+    bytes: Annotated[int, Field(ge=1, le=1 << 30)] | None = None
+    """Bytes that wait at most. Default: as many as come."""
+    timeout: Delay | None = None
+    """How long they wait at most. Default: the time that 256 packets of the MTU take on the link."""
+
+
+def parse_reorder(value: Any) -> Any:
+    """Accept a number of packets, too."""
+    return {"packets": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class HostKeys(BondKeys, RoutedKeys):
     nic: NicModel | None = None
     """Host: `hardware` keeps a QP's destination MAC and sends no ARP, as real NICs do; `rxe` (default) is soft-RoCE."""
@@ -100,6 +116,11 @@ class HostKeys(BondKeys, RoutedKeys):
     congestion_values: dict[str, float] | None = None
     """Host: values that replace the algorithm's own, such as `scale` (docs/lossless.md lists them). Merged value by
     value when several levels of the file have the key."""
+    reorder: Annotated[ReorderDefinition, BeforeValidator(parse_reorder)] | None = None
+    """
+    Host: its NICs on lossless links put the packets of a queue pair in order, as those do that take packets by several
+    paths: so many packets wait for a missing one, such as 64. Or `{packets: 64, bytes: 100000, timeout: 20ms}`.
+    """
     exec: list[Command] | None = None
     """
     Host, linux: commands to run on the node when the lab is up, in this order and without a shell. Commands of all
@@ -145,6 +166,7 @@ class Host(Kind):
             keys.nic or "rxe",
             keys.congestion_control or ("dcqcn" if keys.nic == "hardware" else "none"),
             tuple((keys.congestion_values or {}).items()),
+            reorder=Reordering(**keys.reorder.model_dump()) if keys.reorder else None,
             routes=self._routes(node, interfaces, problems),
             exec=tuple(tuple(shlex.split(command)) for command in keys.exec or []),
             env=tuple((keys.env or {}).items()),

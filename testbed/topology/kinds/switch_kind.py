@@ -72,6 +72,11 @@ class SwitchKeys(MlagKeys, VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
     Switch: the key of the hash by which flows share next hops of equal cost. Default: one of its own, made of its name.
     With one key on several tiers, a switch gets only flows for which its own hash has one result (polarisation).
     """
+    load_balancing: str | dict[int, str] | None = None
+    """
+    Switch: how packets of lossless classes share paths of equal cost: `ecmp`, `spray`, `random`, `adaptive` or
+    `flowlet`; or by priority, such as `{3: adaptive, 0: spray}`. Its profile's value of this name; needs `lossless`.
+    """
     proxy_arp: list[Vlan] | None = None
     """
     Switch: the VLANs whose SVI answers ARP requests and neighbour solicitations for the other addresses of its subnets
@@ -82,6 +87,12 @@ class SwitchKeys(MlagKeys, VrrpKeys, BondKeys, RoutedKeys, BridgeKeys):
     Switch: true announces each neighbour of its SVIs as a host route (/32, /128) by BGP; needs routed links. Such
     switches may share a subnet and a gateway address without a layer-2 connection. Default false.
     """
+
+
+def values_of(keys: SwitchKeys) -> dict[str, Any]:
+    """Return the values that replace those of a switch's profile."""
+    own = {} if keys.load_balancing is None else {"load_balancing": keys.load_balancing}
+    return {**(keys.profile_values or {}), **own}
 
 
 class Switch(Kind):
@@ -143,7 +154,7 @@ class Switch(Kind):
             self.name,
             interfaces,
             profile=keys.profile or "",
-            profile_values=tuple((keys.profile_values or {}).items()),
+            profile_values=tuple(values_of(keys).items()),
             svis=svis,
             sysctls=tuple((keys.sysctls or {}).items()),
             routes=static_routes(node, own, problems) if keys.routes is not None else (),

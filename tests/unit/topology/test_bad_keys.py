@@ -18,8 +18,8 @@ def test_unknown_keys_are_named_with_what_is_allowed_and_what_was_meant() -> Non
     assert refused(with_node("{kind: host, nick: rxe}")) == [
         "t.yml:4:21: unknown key 'nick' in node 'n'; "
         "allowed: binds, bonds, cmd, congestion_control, congestion_values, ecmp_seed, entrypoint, env, exec, group, "
-        "healthcheck, host_routes, image, kind, l3vni, labels, mgmt-ipv4, mgmt-ipv6, mlag, network-mode, "
-        "… (35 in all); "
+        "healthcheck, host_routes, image, kind, l3vni, labels, load_balancing, mgmt-ipv4, mgmt-ipv6, "
+        "mlag, … (37 in all); "
         "did you mean 'nic'?"
     ]
 

@@ -3,8 +3,9 @@
 import pytest
 from refusals import assert_refused_at_caret, refused
 
+from testbed.errors import InputError
 from testbed.switch.profile import value_problems
-from testbed.topology import Lossless, Plan, Topology
+from testbed.topology import Lossless, Plan, Reordering, Topology
 from testbed.topology.plan import Qos
 
 FILE = """\
@@ -141,3 +142,49 @@ def test_what_is_for_lossless_links_is_refused_elsewhere() -> None:
     assert_refused_at_caret(text.replace('"br:p1"], vlan: 10', '"br:p1"], vlan: 10, pfc: ^true'), "'pfc' is for links")
     none = text.replace("  lossless: {dscp: 26, priority: 3}\n", "").replace("rate: 100mbit", "lossless: ^true")
     assert_refused_at_caret(none, "the topology has no lossless classes")
+
+
+BALANCED = """\
+name: lab
+topology:
+%s  nodes:
+    sw: {kind: switch, %s}
+    a: {kind: host, nic: hardware, %s}
+  links:
+    - {endpoints: ["sw:e1", "a:eth1"], rate: 100mbit}
+"""
+CLASSES = "  lossless: {dscp: 26, priority: 3}\n"
+
+
+def test_load_balancing_is_a_value_of_a_switchs_profile() -> None:
+    for given, expected in ("spray", "spray"), ("{3: adaptive, 0: random}", {3: "adaptive", 0: "random"}):
+        text = BALANCED % (CLASSES, f"load_balancing: {given}", "reorder: 64")
+        found = Topology.parse(text).plan(check_values=value_problems)
+        assert dict(found.nodes["sw"].profile_values) == {"load_balancing": expected}
+
+
+@pytest.mark.parametrize(
+    ("classes", "given", "wrong"),
+    [
+        ("", "^load_balancing: spray", "'load_balancing' is for lossless links, whose ports know their queues"),
+        (CLASSES, "load_balancing: ^sprya", "load_balancing: Input should be 'ecmp', 'spray', 'random'"),
+        (CLASSES, "load_balancing: ^{7: spray}", "load_balancing: Input should be less than or equal to 5"),
+    ],
+)
+def test_load_balancing_that_cannot_be_is_refused(classes: str, given: str, wrong: str) -> None:
+    text = (BALANCED % (classes, given, "X")).replace(", X", "")
+    assert wrong in str(refused(text.replace("^", ""), check_values=value_problems))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("64", Reordering(64)), ("{bytes: 100000, timeout: 20ms}", Reordering(None, 100_000, 0.02))]
+)
+def test_a_nic_may_put_packets_in_order(given: str, expected: Reordering) -> None:
+    text = BALANCED % (CLASSES, "stp: false", f"reorder: {given}")
+    assert Topology.parse(text).plan().nodes["a"].reorder == expected
+
+
+@pytest.mark.parametrize("given", ["0", "true", "{packets: 5, frames: 3}", "{timeout: 5}"])
+def test_a_nic_that_cannot_is_refused(given: str) -> None:
+    with pytest.raises(InputError, match=r"reorder|packets|frames|timeout|number with a unit"):
+        Topology.parse(BALANCED % (CLASSES, "stp: false", f"reorder: {given}")).plan()

@@ -2,6 +2,7 @@
  * is no vmlinux.h. */
 #ifndef KERNEL_H
 #define KERNEL_H
+#define bool _Bool
 typedef unsigned char __u8;
 typedef unsigned short __u16;
 typedef unsigned int __u32;
@@ -61,6 +62,7 @@ struct sk_buff {
 	__u32 vlan_all;
 	__u16 tc_index, mac_header;
 	unsigned char *head, *data;
+	char cb[48];
 };
 struct sk_buff_head {
 	struct sk_buff *next;
@@ -100,12 +102,15 @@ struct ib_gid_attr {
 };
 struct ib_global_route {
 	const struct ib_gid_attr *sgid_attr;
+	union ib_gid dgid;
 };
 struct rdma_ah_attr {
 	struct ib_global_route grh;
 };
+enum ib_mtu { IB_MTU_256 = 1 };
 struct ib_qp_attr {
-	__u32 dest_qp_num;
+	enum ib_mtu path_mtu;
+	__u32 rq_psn, dest_qp_num;
 	struct rdma_ah_attr ah_attr;
 };
 struct ib_qp {
@@ -121,6 +126,22 @@ struct pt_regs;
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
+
+/* What a program of tc wrote into a packet's cb. */
+struct qdisc_cb {
+	__u32 length, unused, cb[5];
+};
+struct bpf_rb_root {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+struct bpf_rb_node {
+	__u64 opaque[4];
+} __attribute__((aligned(8)));
+extern int bpf_rbtree_add_impl(struct bpf_rb_root *root, struct bpf_rb_node *node,
+			       bool(less)(struct bpf_rb_node *a, const struct bpf_rb_node *b), void *meta,
+			       __u64 off) __ksym;
+extern struct bpf_rb_node *bpf_rbtree_first(struct bpf_rb_root *root) __ksym;
+extern struct bpf_rb_node *bpf_rbtree_remove(struct bpf_rb_root *root, struct bpf_rb_node *node) __ksym;
 
 #define __contains(name, node) __attribute__((btf_decl_tag("contains:" #name ":" #node)))
 #ifndef __kptr

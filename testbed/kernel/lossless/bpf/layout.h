@@ -5,15 +5,17 @@
 #define CLASSES 8 /* 802.1p priorities, each with a queue of its own */
 #define FLOWS 64  /* queue pairs of a NIC that are paced */
 #define PORTS 512
+#define SEQUENCES 64 /* queue pairs whose packets a NIC puts in order, each in both roles */
 #define SWITCHES 128
 /* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12. A frame has at least 64 bytes with
  * its FCS. */
 #define LINK_OVERHEAD 24
 #define LEAST_ON_LINK 84
 
-enum port_kind { UNUSED, SWITCH, NIC };
+enum port_kind { UNUSED, SWITCH, NIC, SORTER };
 enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
 enum algorithm { UNCONTROLLED, DCQCN, TIMELY };
+enum balancing { ECMP, SPRAY, RANDOM, ADAPTIVE, FLOWLET };
 enum miss_action { MISS_KEEP, MISS_CPU, MISS_DROP };
 enum probe { NO_PROBE, PROBE_WAITS, PROBE_SENT };
 
@@ -25,6 +27,7 @@ struct marking {
 struct port_config {
 	__u32 kind, owner; /* owner: the number of the switch */
 	__u32 ifindex;
+	__u32 sorter; /* of a NIC: the ifindex of the ifb that puts packets in order; 0: none */
 	__u32 into; /* the number of the switch at the other end, counted from 1; 0: there is none */
 	__u64 ns_per_kib; /* of the link; 0 is unlimited */
 	__u64 delay_ns;
@@ -44,6 +47,7 @@ struct port_config {
 	__u64 watchdog_action;
 	/* How fast a NIC takes in what comes; 0 is at once. Above `receive_stop` bytes it stops its peer, up to `receive_go`. */
 	__u64 receive_ns_per_kib, receive_stop, receive_go;
+	__u64 hold_packets, hold_bytes, hold_ns; /* of a sorter, for each queue pair; its owner is the number of the NIC's port */
 	__u8 mac[8];
 };
 
@@ -95,6 +99,9 @@ struct port_state {
 	__u64 random;
 	__u64 taken_in_at; /* when a NIC has taken in all that came */
 	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
+	__u64 sequences, unsorted; /* queue pairs, each in both roles, whose packets a NIC puts in order; packets of others */
+	__u64 draining;		   /* of a sorter: bits of sequences that may have packets to deliver */
+	__u64 held, most_held, reordered, gave_up, overflowed, discarded;
 	__u64 flows, flow_turn, flow_next, flows_unpaced;
 	__u64 missed[CLASSES]; /* dropped for want of a next hop */
 	__u64 rx_pause[CLASSES], rx_resume[CLASSES], tx_pause[CLASSES], tx_resume[CLASSES];
@@ -112,7 +119,9 @@ struct pool {
 	__u64 size, used, max;
 	/* packets without a next hop */
 	__u64 miss_action, cpu_gap_ns, cpu_at; /* the least time between two to the CPU; when the next one may go there */
-	__u64 number;
+	__u64 number, lab; /* of the switch; of the lab in this kernel */
+	__u8 balancing[CLASSES];
+	__u64 flowlet_ns, random;
 	__u64 unresolved_at; /* when the kernel last held one */
 	__u64 flushing; /* whether it sends those that it held */
 	struct pool_class class[CLASSES];

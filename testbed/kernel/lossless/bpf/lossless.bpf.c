@@ -4,6 +4,7 @@
  * On every port there are a program for what comes in, one for what goes out, and a qdisc with the queues. The program for
  * what goes out admits packets to the queues, because programs of tc have the helpers for that, and qdiscs have not. */
 #include "kernel.h"
+#include "balance.h"
 #include "next_hop.h"
 #include "qdisc.h"
 
@@ -36,23 +37,14 @@ int comes_in(struct __sk_buff *ctx)
 			return NEXT;
 		if (state->storming & 1 << class && comes_in_storm(config, &state->queue[class]) == SHOT)
 			return SHOT;
+		if (pool->balancing[class])
+			balance(ctx, pool, class);
 		return misses(pool) ? wait_for_next_hop(ctx, port, config, class) : NEXT;
 	}
 	ctx->tc_index = 0;
 	return receive(ctx, port, config);
 }
 
-/* A pseudo-random number of the port's own: the same in each run with the same seed. */
-static __always_inline __u32 draw(struct port_state *state)
-{
-	__u64 x = state->random;
-
-	x ^= x << 13;
-	x ^= x >> 7;
-	x ^= x << 17;
-	state->random = x;
-	return x >> 32 & 0xffff;
-}
 static __always_inline void mark(struct __sk_buff *ctx, const struct port_config *config, struct port_state *state,
 				 __u32 class)
 {
@@ -62,7 +54,7 @@ static __always_inline void mark(struct __sk_buff *ctx, const struct port_config
 	if (!marking->max || queue->bytes <= marking->min)
 		return;
 	if (queue->bytes <= marking->max &&
-	    draw(state) >= (__u64)marking->probability * (queue->bytes - marking->min) / ((marking->max - marking->min) ?: 1))
+	    (next_random(&state->random) & 0xffff) >= (__u64)marking->probability * (queue->bytes - marking->min) / ((marking->max - marking->min) ?: 1))
 		return;
 	if (bpf_skb_ecn_set_ce(ctx) > 0)
 		queue->marked++;
@@ -104,6 +96,8 @@ int goes_out(struct __sk_buff *ctx)
 	if (config->kind == NIC || !from) { /* what a node itself sends: no buffer is charged */
 		class = classify(ctx, config);
 		tag = TAG(0, class);
+		if (config->kind == NIC && config->sorter)
+			follow_sent(ctx, port, state);
 		if (config->kind == NIC && config->algorithm) {
 			__u32 slot = slot_of(ctx, port, config, state, class);
 
@@ -113,6 +107,7 @@ int goes_out(struct __sk_buff *ctx)
 		ctx->tc_index = tag;
 		return NEXT;
 	}
+	learn_path(ctx, port);
 	charged = from & CHARGED;
 	from &= ~CHARGED;
 	ctx->tc_index = TAG(from, class);

@@ -3,7 +3,7 @@
 #ifndef NIC_H
 #define NIC_H
 #include "control.h"
-#include "roce.h"
+#include "reorder.h"
 
 struct flow_key {
 	__u8 address[16]; /* of the peer */
@@ -85,12 +85,13 @@ GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_config *config
 static __always_inline struct flow *flow_to(__u32 port, struct roce *data)
 {
 	struct flow_key key = { .port = port };
-	__u32 slot, *peer = peer_of(data->target, data->qpn);
+	struct peer *peer = peer_of(data->target, data->qpn);
+	__u32 slot;
 
 	if (!peer)
 		return (void *)0;
 	__builtin_memcpy(key.address, data->source, 16);
-	key.qpn = *peer;
+	key.qpn = peer->qpn;
 	return find_flow(&key, &slot);
 }
 
@@ -111,15 +112,33 @@ static __always_inline void take_in(struct __sk_buff *ctx, struct port_config *c
 	stop_peer(ctx, config, state, class);
 }
 
+static __always_inline void answer_mark(struct __sk_buff *ctx, __u32 port, struct port_config *config,
+					struct port_state *state, struct control *control, struct roce *data, __u64 now)
+{
+	struct flow_key key = { .port = port };
+	__u64 *last;
+
+	state->ce_packets++;
+	if (!config->notifies)
+		return;
+	__builtin_memcpy(key.address, data->source, 16);
+	key.qpn = data->qpn;
+	last = bpf_map_lookup_elem(&notified, &key);
+	if ((last && now - *last < control->dcqcn.cnp_ns) || !peer_of(data->target, data->qpn))
+		return;
+	bpf_map_update_elem(&notified, &key, &now, 0);
+	state->cnp_sent++;
+	send_made(ctx, ctx->ifindex, MAKE_CNP, config->cnp_class);
+}
+
 /* RoCE that comes in at a NIC. */
 GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config)
 {
 	struct port_state *state = state_of(port);
-	struct flow_key key = { .port = port };
 	struct control *control = control_of(port);
 	struct roce data = {};
 	struct flow *flow;
-	__u64 now, *last;
+	__u64 now;
 
 	if (!config || !state || !control)
 		return NEXT;
@@ -141,21 +160,8 @@ GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config
 		if (flow)
 			on_ack(config, control, flow, data.psn, now);
 	}
-	if (data.ecn != ECN_CE)
-		return NEXT;
-	state->ce_packets++;
-	if (!config->notifies)
-		return NEXT;
-	__builtin_memcpy(key.address, data.source, 16);
-	key.qpn = data.qpn;
-	last = bpf_map_lookup_elem(&notified, &key);
-	if (last && now - *last < control->dcqcn.cnp_ns)
-		return NEXT;
-	if (!peer_of(data.target, data.qpn))
-		return NEXT;
-	bpf_map_update_elem(&notified, &key, &now, 0);
-	state->cnp_sent++;
-	send_made(ctx, ctx->ifindex, MAKE_CNP, config->cnp_class);
-	return NEXT;
+	if (data.ecn == ECN_CE)
+		answer_mark(ctx, port, config, state, control, &data, now);
+	return config->sorter ? sort(ctx, port, config, &data) : NEXT;
 }
 #endif

@@ -7,8 +7,10 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define ETH_P_ARP 0x0806
+#define PROTOCOL_TCP 6
 #define PROTOCOL_UDP 17
 #define ROCE_PORT 4791
+#define OP_READ_REQUEST 0x0c
 #define OP_ACK 0x11
 #define OP_ATOMIC_ACK 0x12
 #define OP_CNP 0x81
@@ -23,6 +25,7 @@ struct roce {
 	__u16 source_port;
 	__u8 opcode, ecn, version;
 	__u8 asks;     /* for an acknowledgement */
+	__u32 length;  /* that a READ asks for */
 	__u8 syndrome; /* of an acknowledgement: its high bits are 0 if it is no refusal */
 };
 
@@ -82,11 +85,17 @@ static __always_inline int read_roce(struct __sk_buff *ctx, struct roce *found)
 	found->asks = bth[16] >> 7;
 	found->psn = bth[17] << 16 | bth[18] << 8 | bth[19];
 	found->syndrome = bth[20];
+	if (found->opcode == OP_READ_REQUEST && !bpf_skb_load_bytes(ctx, offset + 32, bth, 4))
+		found->length = bth[0] << 24 | bth[1] << 16 | bth[2] << 8 | bth[3];
 	return 1;
 }
 
-/* The peer's number of each connected queue pair, by the address and the number of this side's: a CNP names it, and packets
- * that a queue pair sends show only it. */
+/* The peer of each connected queue pair, by the address and the number of this side's: a CNP names its number, and packets
+ * that a queue pair sends show only that. And the other way round. */
+struct peer {
+	__u32 qpn, psn, mtu, unused; /* its first PSN; bytes */
+	__u64 serial;		     /* of the connection */
+};
 struct own_qp {
 	__u8 address[16];
 	__u32 qpn, unused;
@@ -95,8 +104,19 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct own_qp);
-	__type(value, __u32);
+	__type(value, struct peer);
 } peers SEC(".maps");
+struct connection {
+	__u8 address[16], other[16];
+	__u32 other_qpn, unused;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct connection);
+	__type(value, __u32);
+} own_numbers SEC(".maps");
+SHARED(connections, struct counter);
 
 #define IB_QP_AV (1 << 7)
 #define IB_QP_DEST_QPN (1 << 20)
@@ -105,19 +125,39 @@ SEC("fentry/rxe_qp_from_attr")
 int BPF_PROG(qp_connects, struct rxe_qp *qp, struct ib_qp_attr *attr, int mask)
 {
 	const struct ib_gid_attr *gid;
+	struct connection connection = {};
 	struct own_qp key = {};
-	__u32 peer;
+	struct peer peer = {};
+	struct counter *number;
+	__u32 zero = 0;
 
 	if (!(mask & IB_QP_DEST_QPN) || !(mask & IB_QP_AV))
 		return 0;
 	gid = BPF_CORE_READ(attr, ah_attr.grh.sgid_attr);
 	bpf_probe_read_kernel(key.address, 16, (void *)gid + bpf_core_field_offset(struct ib_gid_attr, gid));
 	key.qpn = BPF_CORE_READ(qp, ibqp.qp_num);
-	peer = BPF_CORE_READ(attr, dest_qp_num);
+	peer.qpn = BPF_CORE_READ(attr, dest_qp_num);
+	peer.psn = BPF_CORE_READ(attr, rq_psn);
+	peer.mtu = 128 << BPF_CORE_READ(attr, path_mtu);
+	number = bpf_map_lookup_elem(&connections, &zero);
+	if (number)
+		peer.serial = __sync_fetch_and_add(&number->value, 1) + 1;
 	bpf_map_update_elem(&peers, &key, &peer, 0);
+	__builtin_memcpy(connection.address, key.address, 16);
+	bpf_probe_read_kernel(connection.other, 16, (void *)attr + bpf_core_field_offset(attr->ah_attr.grh.dgid));
+	connection.other_qpn = peer.qpn;
+	bpf_map_update_elem(&own_numbers, &connection, &key.qpn, 0);
 	return 0;
 }
-static __always_inline __u32 *peer_of(const __u8 *address, __u32 qpn)
+static __always_inline __u32 *own_qpn(const struct roce *sent)
+{
+	struct connection key = { .other_qpn = sent->qpn };
+
+	__builtin_memcpy(key.address, sent->source, 16);
+	__builtin_memcpy(key.other, sent->target, 16);
+	return bpf_map_lookup_elem(&own_numbers, &key);
+}
+static __always_inline struct peer *peer_of(const __u8 *address, __u32 qpn)
 {
 	struct own_qp key = { .qpn = qpn };
 
@@ -140,7 +180,6 @@ static __always_inline void cnp_end(__u8 *udp, __u16 source_port, __u32 qpn)
 	udp[5] = 8 + CNP_PAYLOAD + 4;
 	udp[6] = udp[7] = 0xff; /* as the ICRC takes the checksum; it is 0 in the frame */
 	udp[8] = OP_CNP;
-	udp[9] = 0x40; /* migrated */
 	udp[10] = udp[11] = 0xff;
 	udp[12] = 0xff; /* and FECN, BECN, reserved bits */
 	udp[13] = qpn >> 16;
@@ -226,13 +265,13 @@ GLOBAL int make_cnp6(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
 GLOBAL int make_cnp(struct __sk_buff *ctx)
 {
 	struct roce data = {};
-	__u32 *peer;
+	struct peer *peer;
 
 	if (!read_roce(ctx, &data))
 		return SHOT;
 	peer = peer_of(data.target, data.qpn);
 	if (!peer)
 		return SHOT;
-	return data.version == 4 ? make_cnp4(ctx, &data, *peer) : make_cnp6(ctx, &data, *peer);
+	return data.version == 4 ? make_cnp4(ctx, &data, peer->qpn) : make_cnp6(ctx, &data, peer->qpn);
 }
 #endif

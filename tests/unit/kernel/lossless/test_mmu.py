@@ -190,4 +190,4 @@ def test_a_packet_without_a_next_hop_stops_its_peer_until_it_has_one(library):
 
 def test_the_header_and_the_classes_agree():
     assert constants()["CLASSES"] == 8
-    assert ctypes.sizeof(structures()["pool"]) == 72 + 8 * ctypes.sizeof(structures()["pool_class"])
+    assert ctypes.sizeof(structures()["pool"]) == 104 + 8 * ctypes.sizeof(structures()["pool_class"])
