@@ -19,6 +19,7 @@ PRIORITIES = range(8)
 SETTINGS = (
     *("sends_pause", "honours_pause", "headroom", "reserve", "marking", "dscp", "pcp", "weights", "strict"),
     *("watchdog_poll_ns", "watchdog_detect_ns", "watchdog_restore_ns", "watchdog_action", "holds", "receives"),
+    "reorder",
 )
 KIB = 1024
 HELD_PACKETS = 256
@@ -60,6 +61,7 @@ class Port:
         self._plan = plan
         self._config, self._state = ports.configs[number], ports.states[number]
         self._sorter: Any = None
+        self._sorter_config: Any = None
         self._values: dict[str, Any] = {}
         self._overlay = Overlay(lambda names: {name: self._values[name] for name in names}, self._write)
 
@@ -84,6 +86,7 @@ class Port:
                 "strict": self._plan.qos.strict,
                 "holds": (),
                 "receives": None,
+                "reorder": None,
                 **values,
             }
         )
@@ -106,14 +109,24 @@ class Port:
 
     def sort(self, sorter: int, ifindex: int, reorder: Reordering) -> None:
         """Have a port of the lab, an ifb device, put the packets that a NIC receives in order."""
-        config, most = self._ports.configs[sorter], 1 << 40
+        self._sorter_config, self._sorter = self._ports.configs[sorter], self._ports.states[sorter]
+        config = self._sorter_config
         config.kind, config.owner, config.ifindex = constants()["SORTER"], self.number, ifindex
-        config.hold_packets, config.hold_bytes = reorder.packets or most, reorder.bytes or most
-        frame = self._plan.mtu + constants()["LINK_OVERHEAD"]
-        own = max(UNLIMITED_NS, HELD_PACKETS * frame * self._config.ns_per_kib // KIB)
-        config.hold_ns = own if reorder.timeout is None else round(reorder.timeout * 1e9)
-        self._config.sorter = ifindex
-        self._sorter = self._ports.states[sorter]
+        self._write({"reorder": reorder})
+
+    def _sort_by(self, given: Reordering | int | None) -> None:
+        reorder = Reordering(given) if isinstance(given, int) else given
+        if self._sorter is None:
+            if reorder is not None:
+                raise InputError("this NIC has no place for packets that wait", hint="Give its host `reorder`.")
+            return
+        config, most = self._sorter_config, 1 << 40
+        self._config.sorter = config.ifindex if reorder else 0
+        if reorder:
+            config.hold_packets, config.hold_bytes = reorder.packets or most, reorder.bytes or most
+            frame = self._plan.mtu + constants()["LINK_OVERHEAD"]
+            own = max(UNLIMITED_NS, HELD_PACKETS * frame * self._config.ns_per_kib // KIB)
+            config.hold_ns = own if reorder.timeout is None else round(reorder.timeout * 1e9)
 
     @property
     def sorts(self) -> bool:
@@ -169,6 +182,9 @@ class Port:
                     config.quantum[:] = quanta(value, self._plan.mtu)
                 case "strict":
                     config.strict = bits({CONTROL_PRIORITY, *value})
+                case "reorder":
+                    if config is self._config:
+                        self._sort_by(value)
                 case "holds":
                     state.holds = bits(value)
                 case "receives":

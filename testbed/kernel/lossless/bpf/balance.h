@@ -19,7 +19,7 @@
 struct paths {
 	__u16 port[BUCKETS], ports[SPREAD];
 	__u8 bucket[SPREAD];
-	__u32 number, turn, tried;
+	__u32 number, turn, offset, tried; /* addresses do not begin with the same port */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -59,7 +59,7 @@ static __always_inline __u64 next_random(__u64 *state)
 	return x >> 32;
 }
 
-static __always_inline struct paths *paths_to(struct destination *key, __u32 *slot)
+static __always_inline struct paths *paths_to(struct destination *key, struct pool *pool, __u32 *slot)
 {
 	__u32 *found = bpf_map_lookup_elem(&path_slots, key), zero = 0;
 	struct counter *used;
@@ -74,8 +74,10 @@ static __always_inline struct paths *paths_to(struct destination *key, __u32 *sl
 		return (void *)0;
 	*slot = __sync_fetch_and_add(&used->value, 1) & (PATHS - 1);
 	paths = bpf_map_lookup_elem(&all_paths, slot);
-	if (paths)
+	if (paths) {
 		__builtin_memset(paths, 0, sizeof(*paths));
+		paths->offset = paths->tried = next_random(&pool->random) & 0xffff;
+	}
 	bpf_map_update_elem(&path_slots, key, slot, 0);
 	return paths;
 }
@@ -159,7 +161,7 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 		return 0;
 	}
 	key.lab_owner = pool->lab << 16 | pool->number;
-	paths = paths_to(&key, &slot);
+	paths = paths_to(&key, pool, &slot);
 	if (!paths)
 		return 0;
 	algorithm = pool->balancing[class];
@@ -176,9 +178,9 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	} else if (start < BUCKETS || !(start % EXPLORE) || !paths->number) {
 		bucket = paths->tried++ & (BUCKETS - 1);
 	} else if (algorithm == SPRAY) {
-		bucket = paths->bucket[start % paths->number & (SPREAD - 1)];
+		bucket = paths->bucket[(start + paths->offset) % paths->number & (SPREAD - 1)];
 	} else {
-		bucket = least_loaded(paths, class, start);
+		bucket = least_loaded(paths, class, start + paths->offset);
 	}
 	bpf_set_hash(ctx, HASH_OF(bucket, slot));
 	return 0;
