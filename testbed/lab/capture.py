@@ -19,6 +19,8 @@ START_S = 10.0
 DRAIN_S = 10.0
 ROCE_PORT = 4791
 _REPORT = re.compile(r"(\d+) packets? captured, (\d+) packets? received by filter, (\d+) packets? dropped by kernel")
+_HEADER = 24
+"""Bytes of a pcap file before its records."""
 _RECORD = struct.Struct("=IIII")  # seconds, nanoseconds, bytes here, bytes on the wire
 
 
@@ -88,6 +90,7 @@ class Capture:
                 break  # what is missing was counted and not for us: libpcap discards some frames itself
             before = captured, received, dropped
         self._process.stop(signal.SIGINT)
+        put_in_order(self.file)
         if dropped:
             raise TestbedError(f"{self._process}: {dropped} frames were lost", hint="Narrow the capture with a filter.")
         self._complete(until)
@@ -106,12 +109,31 @@ class Capture:
     def frames(self) -> Iterator[Frame]:
         """Yield the frames that were captured. Stop the capture."""
         self.stop()
-        with self.file.open("rb") as file:
-            file.read(24)
-            while header := file.read(_RECORD.size):
-                seconds, nanoseconds, length, _ = _RECORD.unpack(header)
-                yield Frame(seconds * 10**9 + nanoseconds, file.read(length))
+        for t_ns, record in _records(self.file.read_bytes()):
+            yield Frame(t_ns, record[_RECORD.size :])
 
     def roce(self, to: str | None = None) -> list[Frame]:
         """Return the captured RoCE frames: all, or those to a MAC."""
         return [frame for frame in self.frames() if frame.roce and to in (None, frame.dst)]
+
+
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = _HEADER
+    while at + _RECORD.size <= len(data):
+        seconds, nanoseconds, length, _ = _RECORD.unpack_from(data, at)
+        after = at + _RECORD.size + length
+        yield seconds * 10**9 + nanoseconds, data[at:after]
+        at = after
+
+
+def put_in_order(file: Path) -> None:
+    """Order the frames of a pcap file by their times, and those of one time as they are.
+
+    The kernel takes the time of a frame that comes in when it gets it, and hands it to a capture some microseconds
+    later: a frame that goes out meanwhile is before it in the file.
+    """
+    data = file.read_bytes()
+    records = list(_records(data))
+    ordered = sorted(records, key=lambda record: record[0])
+    if ordered != records:
+        file.write_bytes(data[:_HEADER] + b"".join(record for _, record in ordered))

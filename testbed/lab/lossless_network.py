@@ -4,7 +4,7 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from testbed.kernel.lossless.ports import Ports
@@ -18,6 +18,7 @@ from testbed.lab.port import Port
 from testbed.protocol import events
 from testbed.switch.buffer import balancing_values, buffer_of, miss_values, pool_values, port_values
 from testbed.switch.profile import Profile
+from testbed.switch.slow_motion import Watched, scale_warnings, watchdog_warnings
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless, Plan, Reordering
 
@@ -85,6 +86,12 @@ class LosslessNetwork:
                 interface.control_congestion(node.plan.congestion_control, **dict(node.plan.congestion_values))
                 if node.plan.reorder:
                     self._sort(interface, node.plan.reorder)
+        scales = {
+            node.name: algorithm.scale
+            for node, interface, _ in self._ends.values()
+            if isinstance(interface, HostInterface) and (algorithm := interface.lossless.algorithm)
+        }
+        self._warn(scale_warnings(scales))
         for switch in self._switches:
             assert isinstance(switch, Switch)
             assert switch.plan
@@ -106,9 +113,17 @@ class LosslessNetwork:
         profiles = [profile.replace(**dict(end.plan.qos.values)) for end in ends]
         values = {"size": shared, **miss_values(profile), **balancing_values(profile, self._lossless)}
         self._ports.set_pool(self._switches.index(switch), values, classes)
+        watched = []
         for (_, interface, _), own in zip(ends, profiles, strict=True):
             if interface.port:
                 interface.port.configure(port_values(own, buffer, self._lossless))
+                if rate := interface.port.link()[0]:
+                    watched.append(Watched(str(interface), rate, own.pfc_watchdog, own.pfc_watchdog_poll))
+        self._warn(watchdog_warnings(watched))
+
+    def _warn(self, texts: Iterable[str]) -> None:
+        known = self._context.scheduler.programs.warnings
+        known += [text for text in texts if text not in known]
 
     def buffered(self, switch: Switch) -> int:
         """Return the bytes of a switch's shared buffer that are in use now."""

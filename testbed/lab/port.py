@@ -60,6 +60,8 @@ class Port:
         self._lossless = lossless
         self._plan = plan
         self._config, self._state = ports.configs[number], ports.states[number]
+        self.algorithm: Algorithm | None = None
+        """How the NIC controls congestion."""
         self._sorter: Any = None
         self._sorter_config: Any = None
         self._values: dict[str, Any] = {}
@@ -104,6 +106,7 @@ class Port:
             record = getattr(self._ports.parameters[self.number], algorithm.name)
             for name, value in algorithm.numbers().items():
                 setattr(record, name, value)
+        self.algorithm = algorithm
         self._config.algorithm = constants()[algorithm.name.upper() if algorithm else "UNCONTROLLED"]
         self._config.notifies = bool(algorithm and algorithm.answers_marks)
 
@@ -160,7 +163,9 @@ class Port:
         return bytes(config) == bytes(self._config) and state.holds & self._state.holds == state.holds
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._assign(self._config, self._state, values)
+        self._assign(self._config, self._state, {name: value for name, value in values.items() if name != "reorder"})
+        if "reorder" in values:
+            self._sort_by(values["reorder"])
         self._values |= values
 
     def _assign(self, config: Any, state: Any, values: Mapping[str, Any]) -> None:
@@ -182,9 +187,6 @@ class Port:
                     config.quantum[:] = quanta(value, self._plan.mtu)
                 case "strict":
                     config.strict = bits({CONTROL_PRIORITY, *value})
-                case "reorder":
-                    if config is self._config:
-                        self._sort_by(value)
                 case "holds":
                     state.holds = bits(value)
                 case "receives":

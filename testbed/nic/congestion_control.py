@@ -5,12 +5,13 @@ al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015, se
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.errors import InputError, did_you_mean
+from testbed.kernel.lossless.layout import constants
 
 Factor = Annotated[float, Field(ge=1, le=100_000)]
 Microseconds = Annotated[float, Field(gt=0, le=1e7)]
@@ -70,9 +71,31 @@ class Dcqcn(Algorithm):
     """Step by which it rises when both the timer and the counter are past `stages` (R_HAI)."""
     least_bps: BitsPerSecond = 40e6
     """Minimum rate."""
+    cnp_per: Literal["qp", "address", "port"] = "qp"
+    """What `cnp_us` is counted for: each queue pair, each address that CNPs go to (ConnectX-4 Lx), or the whole port
+    (ConnectX-5 and 6 Dx; Lumina, SIGCOMM 2023, and its code)."""
+    min_dec_fac: Annotated[float, Field(ge=0, le=100)] = 0
+    """A cut leaves at least these percent of the rate. The paper has no such bound."""
+    initial_alpha: Annotated[float, Field(gt=0, le=1)] = 1
+    """alpha at the first CNP."""
+    first_bps: Annotated[float, Field(ge=0, le=1e12)] = 0
+    """Rate that the first CNP cuts; 0: that of the link."""
+    monitor_us: Annotated[float, Field(ge=0, le=1e7)] = 0
+    """Minimum time between two cuts; CNPs in it change nothing."""
+    clamp_tgt_rate: bool = True
+    """True if each cut sets the target to the rate before it, as in the paper."""
+    clamp_tgt_rate_after_time_inc: bool = True
+    """Without `clamp_tgt_rate`: true if a cut sets the target after a rise by the timer, too, not only by bytes."""
 
     def numbers(self) -> dict[str, int]:
         return {
+            "cnp_per": constants()[f"PER_{self.cnp_per.upper()}"],
+            "min_dec": round(self.min_dec_fac / 100 * ONE),
+            "initial_alpha": round(self.initial_alpha * ONE),
+            "first": self.divided(self.first_bps) if self.first_bps else 0,
+            "monitor_ns": self.slowed(self.monitor_us),
+            "clamp": int(self.clamp_tgt_rate),
+            "clamp_after_time": int(self.clamp_tgt_rate_after_time_inc),
             "g": max(1, round(self.g * ONE)),
             "alpha_ns": self.slowed(self.alpha_us),
             "increase_ns": self.slowed(self.increase_us),
@@ -127,6 +150,36 @@ class Timely(Algorithm):
         }
 
 
+NVIDIA: Mapping[str, tuple[str, Callable[[float], float]]] = {
+    "dce_tcp_g": ("g", lambda value: 1 - value / 1024),
+    "dce_tcp_rtt": ("alpha_us", float),
+    "initial_alpha_value": ("initial_alpha", lambda value: (value + 1) / 1024),
+    "min_time_between_cnps": ("cnp_us", float),
+    "rate_reduce_monitor_period": ("monitor_us", float),
+    "rate_to_set_on_first_cnp": ("first_bps", lambda value: value * 1e6),
+    "rpg_ai_rate": ("additive_bps", lambda value: value * 1e6),
+    "rpg_byte_reset": ("increase_bytes", float),
+    "rpg_hai_rate": ("hyper_bps", lambda value: value * 1e6),
+    "rpg_min_dec_fac": ("min_dec_fac", float),
+    "rpg_min_rate": ("least_bps", lambda value: value * 1e6),
+    "rpg_threshold": ("stages", float),
+    "rpg_time_reset": ("increase_us", float),
+}
+"""DCQCN's values under the names and in the units of NVIDIA's NICs (DOCA, "DCQCN CC Parameters"; Mbit/s, us, 1024ths);
+`clamp_tgt_rate` and `clamp_tgt_rate_after_time_inc` have the same names here."""
+
+
+def _by_own_names(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        own, convert = NVIDIA.get(name, (name, None))
+        if own in found:
+            raise InputError(f"{where}: {name!r} is {own!r} under another name: keep one of them")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        found[own] = convert(value) if convert and number else value
+    return found
+
+
 ALGORITHMS: Mapping[str, type[Algorithm]] = {kind.name: kind for kind in (Dcqcn, Timely)}
 
 
@@ -136,6 +189,8 @@ def congestion(name: str, values: Mapping[str, Any], where: str) -> Algorithm | 
     if name == "none":
         return None
     kind = ALGORITHMS[name]
+    if kind is Dcqcn:
+        values = _by_own_names(values, where)
     if unknown := sorted(values.keys() - kind.model_fields.keys()):
         hint = f"{did_you_mean(unknown[0], kind.model_fields)}It has: {', '.join(kind.model_fields)}."
         raise InputError(f"{where}: {name} has no value {unknown[0]!r}", hint=hint)

@@ -113,7 +113,7 @@ class HostKeys(BondKeys, RoutedKeys):
     Host: pacing of queue pairs by its NICs on lossless links: `dcqcn` by the marks of switches, `timely` by round
     trips. Default: `dcqcn` of `nic: hardware`, `none` of `nic: rxe`.
     """
-    congestion_values: dict[str, float] | None = None
+    congestion_values: dict[str, float | bool | str] | None = None
     """Host: values that replace the algorithm's own, such as `scale` (docs/lossless.md lists them). Merged value by
     value when several levels of the file have the key."""
     reorder: Annotated[ReorderDefinition, BeforeValidator(parse_reorder)] | None = None

@@ -115,6 +115,7 @@ def test_marks_become_cnps_that_slow_the_sender_down(lab: Lab) -> None:
     assert len(cnps) == sender["rp_cnp_handled"] > 0
     assert all(icrc_holds(data) and data[-4:] == scapys_icrc(data) for data in cnps)
     assert all(data[15] == 48 << 2 and len(data) == 74 for data in cnps)
+    assert {data[42:47] for data in cnps} == {bytes.fromhex("81 00 ff ff 40")}  # as InfiniBand's annex A17.9.3 has it
     [(_, _, rate)] = lab.interface("a:eth1").lossless.rates()
     assert 0 < rate < 100_000_000
 

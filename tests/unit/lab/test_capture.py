@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from testbed.lab.capture import Capture
+from testbed.lab.capture import Capture, put_in_order
 
 SERVER, OTHER = "02:00:00:00:00:02", "02:00:00:00:00:03"
 
@@ -34,3 +34,15 @@ def test_roce_frames_are_told_from_others_and_by_their_destination(tmp_path: Pat
     assert [found.data for found in capture.roce()] == [sent[0], sent[2]]
     assert [found.data for found in capture.roce(to=OTHER)] == [sent[2]]
     assert capture.roce(to="02:00:00:00:00:04") == []
+
+
+def test_frames_are_put_in_order_of_time_and_those_of_one_time_stay(tmp_path: Path) -> None:
+    """A frame that went out while one that came in was on its way to the capture; a piece at the end of a killed one."""
+    file = tmp_path / "leaf-e1.pcap"
+    times = [(1, 500), (1, 700), (1, 600), (0, 999_999_999), (1, 600)]
+    records = [struct.pack("=IIII", *time, 1, 1) + bytes([number]) for number, time in enumerate(times)]
+    file.write_bytes(b"H" * 24 + b"".join(records) + b"torn")
+    put_in_order(file)
+    assert file.read_bytes() == b"H" * 24 + b"".join(records[number] for number in (3, 0, 2, 4, 1))
+    put_in_order(file)
+    assert file.read_bytes()[24 + 16] == 3

@@ -4,7 +4,7 @@ import pytest
 
 from testbed.errors import InputError
 from testbed.kernel.lossless.layout import structures
-from testbed.nic.congestion_control import ALGORITHMS, Algorithm, congestion
+from testbed.nic.congestion_control import ALGORITHMS, Algorithm, Dcqcn, congestion
 
 
 def chosen(name: str, **values: float) -> Algorithm:
@@ -46,3 +46,25 @@ def test_a_value_that_is_none_is_named(name: str, values: dict[str, float], mess
     with pytest.raises(InputError) as caught:
         congestion(name, values, "h1")
     assert message in f"{caught.value}\n{caught.value.hint}"
+
+
+def test_values_may_have_nvidias_names_and_units() -> None:
+    given = {"rpg_ai_rate": 5, "dce_tcp_g": 1019, "min_time_between_cnps": 4, "rpg_min_dec_fac": 50, "cnp_per": "port"}
+    found = congestion("dcqcn", given, "a")
+    assert isinstance(found, Dcqcn)
+    assert (found.additive_bps, found.cnp_us, found.min_dec_fac, found.cnp_per) == (5e6, 4, 50, "port")
+    assert found.g == pytest.approx(5 / 1024)
+    assert found.clamp_tgt_rate
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"rpg_ai_rate": 5, "additive_bps": 5e6}, "'additive_bps'.* another name"),
+        ({"rpg_ai_rat": 5}, "rpg_ai_rat"),
+        ({"cnp_per": "host"}, "cnp_per"),
+    ],
+)
+def test_wrong_names_of_nvidias_values_are_refused(given: dict[str, object], wrong: str) -> None:
+    with pytest.raises(InputError, match=wrong):
+        congestion("dcqcn", given, "a")

@@ -4,7 +4,6 @@
 #define DCQCN_H
 #include "layout.h"
 
-#define ONE_ALPHA (1 << 20)
 #define CATCH_UP 65536 /* timer events at a look, at most: a queue pair that was silent is at its link's rate before */
 
 static __always_inline void increase(struct flow *flow, const struct dcqcn *values, __u64 line)
@@ -48,24 +47,31 @@ GLOBAL int catch_up(struct flow *flow, struct dcqcn *values, __u64 line, __u64 n
 }
 GLOBAL int cut(struct flow *flow, struct dcqcn *values, __u64 line, __u64 now)
 {
+	__u64 least;
+
 	if (!flow || !values)
 		return 0;
 	if (flow->limited) {
 		catch_up(flow, values, line, now);
 	}
+	flow->cnps++;
 	if (!flow->limited) {
 		flow->limited = 1;
-		flow->rate = line;
-		flow->alpha = ONE_ALPHA;
+		flow->rate = flow->target = values->first ? MIN(values->first, line) : line;
+		flow->alpha = values->initial_alpha << 4;
+	} else if (values->monitor_ns && now - flow->cut_at < values->monitor_ns) {
+		return 0;
 	}
-	flow->target = flow->rate;
+	flow->cut_at = now;
+	if (values->clamp || flow->byte_stage || (values->clamp_after_time && flow->time_stage))
+		flow->target = flow->rate;
+	least = MAX(flow->rate * values->min_dec >> 16, values->least);
 	flow->rate -= flow->rate * flow->alpha >> 21;
-	if (flow->rate < values->least)
-		flow->rate = values->least;
+	if (flow->rate < least)
+		flow->rate = least;
 	flow->alpha = flow->alpha - (flow->alpha * values->g >> 16) + (values->g << 4);
 	flow->alpha_at = flow->increase_at = now;
 	flow->time_stage = flow->byte_stage = flow->bytes = 0;
-	flow->cnps++;
 	return 0;
 }
 static __always_inline void count_bytes(struct flow *flow, const struct dcqcn *values, __u64 line, __u32 length)

@@ -17,6 +17,7 @@ enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
 enum algorithm { UNCONTROLLED, DCQCN, TIMELY };
 enum balancing { ECMP, SPRAY, RANDOM, ADAPTIVE, FLOWLET };
 enum miss_action { MISS_KEEP, MISS_CPU, MISS_DROP };
+enum cnp_per { PER_QP, PER_ADDRESS, PER_PORT };
 enum probe { NO_PROBE, PROBE_WAITS, PROBE_SENT };
 
 /* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. */
@@ -137,7 +138,7 @@ struct flow {
 	__u64 rate, target; /* bit/s */
 	__u64 alpha;
 	__u64 next_at, alpha_at, increase_at, bytes;
-	__u64 time_stage, byte_stage;
+	__u64 time_stage, byte_stage, cut_at;
 	__u64 queued_bytes, queued_packets, sent_bytes, sent_packets, cnps;
 	__u32 probe, probe_psn;
 	__u64 probe_number, probe_at; /* which of the packets it is, counted from 0; when it was on the link */
@@ -145,9 +146,12 @@ struct flow {
 	__s64 gradient; /* of the round trips, in ns */
 };
 
-/* DCQCN's parameters; `g` has 16 binary digits after the point. */
+/* DCQCN's parameters; `g`, `initial_alpha` and `min_dec` (the least part of a rate that a cut leaves) have 16 binary digits
+ * after the point. `first` is the rate at the first CNP, 0 that of the link; `monitor_ns` the least time between two cuts. */
 struct dcqcn {
 	__u64 g, alpha_ns, increase_ns, increase_bytes, stages, ai, hai, least, cnp_ns;
+	__u64 cnp_per, min_dec, initial_alpha, first, monitor_ns;
+	__u64 clamp, clamp_after_time; /* whether the target follows at each cut, or after a rise by the timer, too */
 };
 
 /* TIMELY's parameters; `beta` and `ewma` have 16 binary digits after the point. */

@@ -121,8 +121,10 @@ static __always_inline void answer_mark(struct __sk_buff *ctx, __u32 port, struc
 	state->ce_packets++;
 	if (!config->notifies)
 		return;
-	__builtin_memcpy(key.address, data->source, 16);
-	key.qpn = data->qpn;
+	if (control->dcqcn.cnp_per != PER_PORT)
+		__builtin_memcpy(key.address, data->source, 16);
+	if (control->dcqcn.cnp_per == PER_QP)
+		key.qpn = data->qpn;
 	last = bpf_map_lookup_elem(&notified, &key);
 	if ((last && now - *last < control->dcqcn.cnp_ns) || !peer_of(data->target, data->qpn))
 		return;

@@ -45,9 +45,17 @@ class Rp:
     def cnp(self, now):
         self.pass_to(now)
         if not self.limited:
-            self.limited, self.rate, self.alpha = True, LINE, 1.0
+            self.limited, self.rate = True, min(self.v["first"] or LINE, LINE)
+            self.target, self.alpha = self.rate, self.v["initial_alpha"] / (1 << 16)
+            self.timer = self.counter = 0
+        elif self.v["monitor_ns"] and now - self.cut_at < self.v["monitor_ns"]:
+            return
+        self.cut_at = now
         g = self.v["g"] / (1 << 16)
-        self.target, self.rate = self.rate, max(self.rate * (1 - self.alpha / 2), self.v["least"])
+        if self.v["clamp"] or self.counter or (self.v["clamp_after_time"] and self.timer):
+            self.target = self.rate
+        least = max(self.rate * self.v["min_dec"] / (1 << 16), self.v["least"])
+        self.rate = max(self.rate * (1 - self.alpha / 2), least)
         self.alpha = (1 - g) * self.alpha + g
         self.alpha_at = self.increase_at = now
         self.timer = self.counter = self.bytes = 0
@@ -76,11 +84,27 @@ class Rp:
         return self.rate if self.limited else LINE
 
 
-@settings(max_examples=200, deadline=None)
-@given(acts=ACTS, g=st.sampled_from([1 / 256, 1 / 16]), increase_bytes=st.sampled_from([100_000, 1_250_000]))
-def test_dcqcn_has_the_rates_of_its_paper(rates, acts, g, increase_bytes):
+KNOBS = st.fixed_dictionaries(
+    {},
+    optional={
+        "min_dec_fac": st.sampled_from([50, 90]),
+        "initial_alpha": st.just(0.5),
+        "first_bps": st.sampled_from([1e9, 1e12]),
+        "monitor_us": st.sampled_from([4, 500]),
+        "clamp_tgt_rate": st.just(False),
+        "clamp_tgt_rate_after_time_inc": st.just(False),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    acts=ACTS, g=st.sampled_from([1 / 256, 1 / 16]), increase_bytes=st.sampled_from([100_000, 1_250_000]), knobs=KNOBS
+)
+def test_dcqcn_has_the_rates_of_its_paper_and_of_nvidias_knobs(rates, acts, g, increase_bytes, knobs):
     code, kinds = ctypes.CDLL(str(rates)), structures()
-    numbers = Dcqcn(scale=100, g=g, increase_bytes=increase_bytes, additive_bps=10e6, hyper_bps=100e6).numbers()
+    sizes = {"increase_bytes": increase_bytes, "additive_bps": 10e6, "hyper_bps": 100e6}
+    numbers = Dcqcn(scale=100, g=g, **sizes, **knobs).numbers()
     flow, values, model = kinds["flow"](), kinds["dcqcn"](**numbers), Rp(numbers)
     line, now = ctypes.c_uint64(LINE), 10**9
     for act, number in acts:

@@ -1,0 +1,57 @@
+"""The law of slow motion of docs/lossless.md: bytes stay, times are multiplied by the scale, rates divided by it.
+
+What belongs to a link's rate scales by itself: the time of a packet, of a pause, and after which a pause is sent again.
+What a file gives in seconds does not, and `warnings` says where it breaks the law.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+MOST_QUANTA, QUANTUM_BITS = 0xFFFF, 512
+"""The longest pause (IEEE 802.1Qbb)."""
+
+
+def pause_s(rate: int) -> float:
+    """Return the seconds for which one pause frame stops a link of a rate in bits per second."""
+    return MOST_QUANTA * QUANTUM_BITS / rate
+
+
+def refresh_s(rate: int) -> float:
+    """Return the seconds after which a port that still means a pause sends it again."""
+    return pause_s(rate) / 2
+
+
+class Watched(NamedTuple):
+    """A port with a PFC watchdog: the rate of its link, and its times in seconds."""
+
+    port: str
+    rate: int
+    detect: float
+    poll: float
+
+
+def watchdog_warnings(ports: Iterable[Watched]) -> list[str]:
+    """Return what is to be said of watchdogs that are too fast for their links, once for each switch and rate."""
+    found: dict[tuple[str, int], str] = {}
+    for port, rate, detect, poll in ports:
+        again = refresh_s(rate)
+        first = max(detect, again)
+        if detect and poll < again:
+            switch = port.partition(":")[0]
+            text = (
+                f"{port}: at {rate / 1e6:g} Mbit/s a pause is sent again after {again:.3g} s, and the watchdog is to "
+                f"poll every {poll:g} s: it polls every {again:.3g} s, and finds a storm after {first:.3g} to "
+                f"{first + 2 * again:.3g} s. Times of the link's rate: pfc_watchdog_poll {again:.3g}, "
+                f"pfc_watchdog {2 * again:.3g} or more"
+            )
+            found.setdefault((switch, rate), text)
+    return list(found.values())
+
+
+def scale_warnings(scales: Mapping[str, float]) -> list[str]:
+    """Return what is to be said of hosts whose NICs see different slow motions; their scales by name."""
+    if len(several := sorted(set(scales.values()))) < 2:
+        return []
+    of = {scale: [name for name, one in scales.items() if one == scale] for scale in several}
+    shown = "; ".join(f"{scale:g} of {', '.join(names)}" for scale, names in of.items())
+    return [f"the hosts are in different slow motions, by the `scale` of congestion control: {shown}"]
