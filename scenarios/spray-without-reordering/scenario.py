@@ -50,6 +50,7 @@ class SprayWithoutReordering(Scenario[Settings]):
         for leaf in "leaf1", "leaf2":
             run.lab.switch(leaf).change_profile(load_balancing=p.balancing)
         before = [near.lossless.queue(LOSSLESS).sent_packets for near, _ in pairs]
+        earlier = sum(near.rdma_counters()["packet_seq_err"] for near, _ in pairs)
         with run.step(f"all write {SIZE} bytes twice, by {p.balancing}"):
             posted = [(end, end.post_write(SIZE)) for _ in range(2) for end in flows]
             done = [end.wait(request, within=120) for end, request in posted]
@@ -57,7 +58,7 @@ class SprayWithoutReordering(Scenario[Settings]):
 
         needed = len(posted) * -(-SIZE // 1024)
         sent = sum(near.lossless.queue(LOSSLESS).sent_packets for near, _ in pairs) - sum(before)
-        naks = sum(near.rdma_counters()["packet_seq_err"] for near, _ in pairs)
+        naks = sum(near.rdma_counters()["packet_seq_err"] for near, _ in pairs) - earlier
         alone = 2 * link_bytes(SIZE) * 8 / (nics[0].sends.quality.rate or 1)
         ports = [port for node in run.lab.switches() for port in node.interfaces.values()]
         dropped = sum(port.lossless.queue(LOSSLESS).dropped_packets for port in ports)

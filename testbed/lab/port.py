@@ -109,6 +109,7 @@ class Port:
         self.algorithm = algorithm
         self._config.algorithm = constants()[algorithm.name.upper() if algorithm else "UNCONTROLLED"]
         self._config.notifies = bool(algorithm and algorithm.answers_marks)
+        self._ports.note_journeys()
 
     def sort(self, sorter: int, ifindex: int, reorder: Reordering) -> None:
         """Have a port of the lab, an ifb device, put the packets that a NIC receives in order."""

@@ -150,6 +150,36 @@ class Timely(Algorithm):
         }
 
 
+class Hpcc(Algorithm):
+    """Windows of queue pairs by the telemetry (INT) of each packet's path: Li et al., "HPCC: High Precision Congestion
+    Control", SIGCOMM 2019, algorithm 1. Marks have no part in it."""
+
+    name = "hpcc"
+    answers_marks = False
+
+    scale: Factor = 400
+    base_rtt_us: Microseconds = 13
+    """Round trip of an idle network (T): at least that of the lab's longest path."""
+    eta: Share = 0.95
+    """The part of a link's bandwidth that is to be in use (eta)."""
+    stages: Annotated[int, Field(ge=0, le=100)] = 5
+    """Number of rises in a row before the window also grows in proportion (maxStage)."""
+    additive_bps: BitsPerSecond = 50e6
+    """Step by which it rises, as a rate: W_AI is what that sends in a base round trip."""
+    least_bps: BitsPerSecond = 50e6
+    """Minimum rate."""
+
+    def numbers(self) -> dict[str, int]:
+        rtt_s = self.base_rtt_us * 1e-6  # bytes of rate times time do not depend on the scale
+        return {
+            "rtt_ns": self.slowed(self.base_rtt_us),
+            "eta": round(self.eta * ONE),
+            "stages": self.stages,
+            "ai_bytes": max(1, round(self.additive_bps / 8 * rtt_s)),
+            "least_bytes": max(1, round(self.least_bps / 8 * rtt_s)),
+        }
+
+
 NVIDIA: Mapping[str, tuple[str, Callable[[float], float]]] = {
     "dce_tcp_g": ("g", lambda value: 1 - value / 1024),
     "dce_tcp_rtt": ("alpha_us", float),
@@ -180,7 +210,7 @@ def _by_own_names(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     return found
 
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = {kind.name: kind for kind in (Dcqcn, Timely)}
+ALGORITHMS: Mapping[str, type[Algorithm]] = {kind.name: kind for kind in (Dcqcn, Timely, Hpcc)}
 
 
 def congestion(name: str, values: Mapping[str, Any], where: str) -> Algorithm | None:

@@ -16,7 +16,7 @@ Family = Literal[4, 6]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 NicModel = Literal["hardware", "rxe"]
-CongestionControl = Literal["none", "dcqcn", "timely"]
+CongestionControl = Literal["none", "dcqcn", "timely", "hpcc"]
 Routing = Literal["static", "frr", "evpn"]
 BondMode = Literal["802.3ad", "active-backup", "balance-xor"]
 HashPolicy = Literal["layer2", "layer2+3", "layer3+4"]

@@ -53,7 +53,7 @@ class Programs:
         }
         sizes = {name: number for name, (_, number) in shared.items()}
         sizes |= {"pool_locks": switches, "flow_lists": flows, "port_lists": lists}
-        sizes |= dict.fromkeys(("sequences", "trees"), ports * numbers["SEQUENCES"])
+        sizes |= dict.fromkeys(("sequences", "trees"), ports * numbers["SEQUENCES"]) | {"last_journeys": flows}
         self.object = BpfObject(OBJECT, sizes, failed)
         self.arrays: dict[str, Any] = {
             name: self.object.array(name, kinds[kind], number) for name, (kind, number) in shared.items()
@@ -149,6 +149,12 @@ class Ports:
         for record, own in zip(getattr(pool, "class"), classes, strict=True):
             for name, value in own.items():
                 setattr(record, name, value)
+
+    def note_journeys(self) -> None:
+        """Have ports note what packets meet, if a NIC's congestion control needs it; have NICs send that back."""
+        wanted = any(self.configs[port].algorithm == constants()["HPCC"] for port in range(1, self._number + 1))
+        for port in range(1, self._number + 1):
+            self.configs[port].telemetry = wanted
 
     def flows(self, port: int) -> Iterator[Any]:
         """Yield the queue pairs of a NIC that are paced, or could be (struct flow)."""

@@ -37,7 +37,7 @@ def test_roce_frames_are_told_from_others_and_by_their_destination(tmp_path: Pat
 
 
 def test_frames_are_put_in_order_of_time_and_those_of_one_time_stay(tmp_path: Path) -> None:
-    """A frame that went out while one that came in was on its way to the capture; a piece at the end of a killed one."""
+    """A frame went out while one that came in was on its way to the capture; the end is torn."""
     file = tmp_path / "leaf-e1.pcap"
     times = [(1, 500), (1, 700), (1, 600), (0, 999_999_999), (1, 600)]
     records = [struct.pack("=IIII", *time, 1, 1) + bytes([number]) for number, time in enumerate(times)]

@@ -3,6 +3,7 @@
 #define CONTROL_H
 #include "dcqcn.h"
 #include "timely.h"
+#include "hpcc.h"
 
 static __always_inline __u64 line_rate(const struct port_config *config)
 {
@@ -42,6 +43,8 @@ static __always_inline void on_send(const struct port_config *config, struct con
 		flow->probe = PROBE_SENT;
 		flow->probe_at = now;
 	}
+	if (config->algorithm == HPCC && !flow->limited)
+		begin_hpcc(flow, &control->hpcc, line, now);
 	flow->sent_packets++;
 	flow->sent_bytes += length;
 	if (config->algorithm == DCQCN && flow->limited) {

@@ -7,6 +7,7 @@
 #define PORTS 512
 #define SEQUENCES 64 /* queue pairs whose packets a NIC puts in order, each in both roles */
 #define SWITCHES 128
+#define HOPS 5 /* that telemetry has of a packet */
 /* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12. A frame has at least 64 bytes with
  * its FCS. */
 #define LINK_OVERHEAD 24
@@ -14,7 +15,7 @@
 
 enum port_kind { UNUSED, SWITCH, NIC, SORTER };
 enum watchdog_action { WATCHDOG_DROP, WATCHDOG_FORWARD };
-enum algorithm { UNCONTROLLED, DCQCN, TIMELY };
+enum algorithm { UNCONTROLLED, DCQCN, TIMELY, HPCC };
 enum balancing { ECMP, SPRAY, RANDOM, ADAPTIVE, FLOWLET };
 enum miss_action { MISS_KEEP, MISS_CPU, MISS_DROP };
 enum cnp_per { PER_QP, PER_ADDRESS, PER_PORT };
@@ -40,6 +41,7 @@ struct port_config {
 	__u8 strict;
 	__u8 cnp_class; /* a class, no bits */
 	__u8 notifies;  /* whether the NIC answers CE with CNPs */
+	__u8 telemetry; /* whether ports and NICs note what packets meet */
 	__u8 algorithm; /* how the NIC controls congestion */
 	__u32 quantum[CLASSES];
 	struct marking marking[CLASSES];
@@ -89,6 +91,7 @@ struct port_state {
 	__u64 busy;
 	__u64 on_wire;
 	__u64 packets, bytes; /* in all queues and on the wire */
+	__u64 link_bytes;     /* that were sent, with what they take on the link */
 	__u64 waiting;	/* bits of classes with packets */
 	__u64 paused;	/* bits of classes that are paused */
 	__u64 stopped;	/* bits of classes that the peer was told to stop */
@@ -144,6 +147,10 @@ struct flow {
 	__u64 probe_number, probe_at; /* which of the packets it is, counted from 0; when it was on the link */
 	__u64 rtt, rtts, falling; /* the last round trip; how many there were; how many in a row did not rise */
 	__s64 gradient; /* of the round trips, in ns */
+	/* HPCC */
+	__u64 window, reference, stage, use; /* `use` of the path in 1/65536 */
+	__u64 acked_bytes, echo_at;
+	__u32 next_psn, update_psn;
 };
 
 /* DCQCN's parameters; `g`, `initial_alpha` and `min_dec` (the least part of a rate that a cut leaves) have 16 binary digits
@@ -159,9 +166,15 @@ struct timely {
 	__u64 low_ns, high_ns, least_rtt_ns, beta, ewma, ai, hyper_after, hyper_steps, least;
 };
 
+/* HPCC's parameters; `eta` has 16 binary digits after the point. */
+struct hpcc {
+	__u64 rtt_ns, eta, stages, ai_bytes, least_bytes;
+};
+
 struct control {
 	struct dcqcn dcqcn;
 	struct timely timely;
+	struct hpcc hpcc;
 };
 
 /* A time in which a port was paused in a class, with gaps of less than EPISODE_GAP_NS. */

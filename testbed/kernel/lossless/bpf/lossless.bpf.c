@@ -73,6 +73,8 @@ int goes_out(struct __sk_buff *ctx)
 
 	if (!config || !config->kind || !state)
 		return NEXT;
+	if (config->telemetry)
+		ctx->cb[3] = 0;
 	if (from >= MADE) {
 		if (from == MAKE_XOFF || from == MADE_XOFF) {
 			if (from == MAKE_XOFF && make_pause(ctx, config, class, MOST_QUANTA) == SHOT)
@@ -83,9 +85,9 @@ int goes_out(struct __sk_buff *ctx)
 		}
 		if (from == MAKE_STOCK)
 			return make_pause(ctx, config, class, 0);
-		if (from == MAKE_CNP) {
+		if (from == MAKE_CNP || from == MAKE_ECHO) {
 			ctx->tc_index = TAG(0, class);
-			return make_cnp(ctx);
+			return make_cnp(ctx, from == MAKE_ECHO);
 		}
 		return NEXT;
 	}
@@ -139,5 +141,7 @@ int goes_out(struct __sk_buff *ctx)
 		return SHOT;
 	}
 	mark(ctx, config, state, class);
+	if (config->telemetry)
+		name_journey(ctx);
 	return NEXT;
 }

@@ -25,8 +25,10 @@ struct packet {
 	struct sk_buff __kptr *skb;
 	__u64 due; /* when the other end has it */
 	__u32 length, tag;
+	__u64 journey; /* that is noted: the number of its queue pair, counted from 1, and its PSN; see JOURNEY */
 	__u32 on_link; /* bytes that it takes on the link */
 };
+#define JOURNEY(flow, psn) ((__u64)(flow) << 32 | (psn))
 struct list {
 	struct bpf_spin_lock lock;
 	struct bpf_list_head head __contains(packet, node);
@@ -127,6 +129,7 @@ static __always_inline void discard(struct packet *packet)
 #define MAKE_STOCK 8181 /* becomes its XON frame, and is kept */
 #define MAKE_WAKE 8182	/* is dropped; the qdisc has looked at its queues then */
 #define MAKE_CNP 8183	/* becomes the CNP that answers it */
+#define MAKE_ECHO 8185	/* becomes the echo that brings its telemetry back */
 #define MADE_XOFF 8184	/* is an XOFF frame */
 
 static __always_inline void send_made(struct __sk_buff *ctx, __u32 ifindex, __u32 what, __u32 class)

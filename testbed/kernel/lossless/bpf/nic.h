@@ -22,6 +22,102 @@ struct {
 	__type(value, __u64);
 } notified SEC(".maps");
 
+/* Telemetry (INT): what each data packet of HPCC's meets is noted in memory that ports and NICs share, not in its header.
+ * Its receiver answers with an echo, and then the sender reads the note. */
+struct flow_name {
+	__u8 source[16], target[16];
+	__u32 qpn, unused;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct flow_name);
+	__type(value, __u32);
+} flow_numbers SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct journey);
+} journeys SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct journey);
+} last_journeys SEC(".maps");
+
+static __always_inline int is_data(const struct roce *data)
+{
+	return data->opcode < OP_UNCONNECTED && data->opcode != OP_ACK && data->opcode != OP_ATOMIC_ACK;
+}
+static __always_inline __u32 *flow_number(const struct roce *data)
+{
+	struct flow_name name = { .qpn = data->qpn };
+
+	__builtin_memcpy(name.source, data->source, 16);
+	__builtin_memcpy(name.target, data->target, 16);
+	return bpf_map_lookup_elem(&flow_numbers, &name);
+}
+/* A packet that leaves a switch: the qdisc notes what it meets, under the name of its queue pair and its PSN. */
+GLOBAL int name_journey(struct __sk_buff *ctx)
+{
+	struct roce data = {};
+	__u32 *flow;
+
+	if (!read_roce(ctx, &data) || !is_data(&data))
+		return 0;
+	flow = flow_number(&data);
+	if (!flow)
+		return 0;
+	ctx->cb[3] = *flow;
+	ctx->cb[4] = data.psn;
+	return 0;
+}
+static __always_inline void begin_journey(struct flow *flow, __u64 key)
+{
+	struct journey journey = { .sent_bytes = flow->sent_bytes, .psn = key & PSN_MASK };
+
+	if (flow->update_psn == NO_PSN)
+		flow->update_psn = journey.psn;
+	flow->next_psn = (key + 1) & PSN_MASK;
+	bpf_map_update_elem(&journeys, &key, &journey, 0);
+}
+static __always_inline void note_hop(const struct port_config *config, const struct port_state *state, __u32 port,
+				     __u64 key, __u64 queue, __u64 now)
+{
+	struct journey *journey = bpf_map_lookup_elem(&journeys, &key);
+	struct hop *hop;
+
+	if (!journey || journey->hops >= HOPS)
+		return;
+	hop = &journey->hop[journey->hops];
+	hop->at = now;
+	hop->bytes = state->link_bytes;
+	hop->port = port;
+	hop->queue = queue;
+	hop->ns_per_kib = config->ns_per_kib;
+	journey->hops++;
+}
+/* An echo came: the window and the rate of its queue pair. */
+static __always_inline void take_echo(struct __sk_buff *ctx, __u32 port, struct port_config *config,
+				      struct control *control, struct flow *flow, __u32 slot, __u32 psn, __u64 now)
+{
+	__u64 key = JOURNEY(port * FLOWS + slot + 1, psn);
+	struct journey *journey = bpf_map_lookup_elem(&journeys, &key), *last;
+	__u32 index = port * FLOWS + slot;
+
+	last = bpf_map_lookup_elem(&last_journeys, &index);
+	if (!journey || !last)
+		return;
+	flow->echo_at = now;
+	if (journey->sent_bytes > flow->acked_bytes)
+		flow->acked_bytes = journey->sent_bytes;
+	on_telemetry(flow, last, journey, &control->hpcc, line_rate(config));
+	bpf_map_delete_elem(&journeys, &key);
+	send_made(ctx, ctx->ifindex, MAKE_WAKE, 0);
+}
+
 static __always_inline struct flow *find_flow(struct flow_key *key, __u32 *slot)
 {
 	__u32 *found = bpf_map_lookup_elem(&slots, key);
@@ -58,6 +154,14 @@ static __always_inline __u32 new_slot(struct flow_key *key, struct port_state *s
 	return slot;
 }
 
+static __always_inline void name_flow(const struct roce *data, __u32 number)
+{
+	struct flow_name name = { .qpn = data->qpn };
+
+	__builtin_memcpy(name.source, data->source, 16);
+	__builtin_memcpy(name.target, data->target, 16);
+	bpf_map_update_elem(&flow_numbers, &name, &number, 0);
+}
 /* Its slot; FLOWS for what is not paced. */
 GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_config *config, struct port_state *state, __u32 class)
 {
@@ -72,27 +176,33 @@ GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_config *config
 		return FLOWS;
 	__builtin_memcpy(key.address, data.target, 16);
 	key.qpn = data.qpn;
-	if (!find_flow(&key, &slot))
+	if (!find_flow(&key, &slot)) {
 		slot = new_slot(&key, state, class);
+		if (slot < FLOWS && config->algorithm == HPCC)
+			name_flow(&data, port * FLOWS + slot + 1);
+	}
 	flow = slot < FLOWS ? flow_of(port, slot) : (void *)0;
 	if (!flow)
 		return FLOWS;
+	if (config->algorithm == HPCC) {
+		ctx->cb[3] = port * FLOWS + slot + 1;
+		ctx->cb[4] = data.psn;
+	}
 	on_packet(config, flow, data.psn, data.asks);
 	return slot;
 }
 
 /* The queue pair of this NIC that a packet which came in is for, as a sender. */
-static __always_inline struct flow *flow_to(__u32 port, struct roce *data)
+static __always_inline struct flow *flow_to(__u32 port, struct roce *data, __u32 *slot)
 {
 	struct flow_key key = { .port = port };
 	struct peer *peer = peer_of(data->target, data->qpn);
-	__u32 slot;
 
 	if (!peer)
 		return (void *)0;
 	__builtin_memcpy(key.address, data->source, 16);
 	key.qpn = peer->qpn;
-	return find_flow(&key, &slot);
+	return find_flow(&key, slot);
 }
 
 /* A NIC that is slow to take in what comes stops its peer when too much waits: its qdisc lets it go on. */
@@ -140,6 +250,7 @@ GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config
 	struct control *control = control_of(port);
 	struct roce data = {};
 	struct flow *flow;
+	__u32 slot = 0;
 	__u64 now;
 
 	if (!config || !state || !control)
@@ -149,8 +260,14 @@ GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config
 	if (!read_roce(ctx, &data))
 		return NEXT;
 	now = bpf_ktime_get_ns();
+	if (data.opcode == OP_ECHO) {
+		flow = flow_to(port, &data, &slot);
+		if (flow && config->algorithm == HPCC)
+			take_echo(ctx, port, config, control, flow, slot, data.psn, now);
+		return SHOT;
+	}
 	if (data.opcode == OP_CNP) {
-		flow = flow_to(port, &data);
+		flow = flow_to(port, &data, &slot);
 		if (flow && on_cnp(config, control, flow, now))
 			state->cnp_handled++;
 		else
@@ -158,12 +275,14 @@ GLOBAL int receive(struct __sk_buff *ctx, __u32 port, struct port_config *config
 		return SHOT;
 	}
 	if (config->algorithm == TIMELY && data.opcode == OP_ACK && !(data.syndrome >> 5)) {
-		flow = flow_to(port, &data);
+		flow = flow_to(port, &data, &slot);
 		if (flow)
 			on_ack(config, control, flow, data.psn, now);
 	}
 	if (data.ecn == ECN_CE)
 		answer_mark(ctx, port, config, state, control, &data, now);
+	if (config->telemetry && is_data(&data) && flow_number(&data) && peer_of(data.target, data.qpn))
+		send_made(ctx, ctx->ifindex, MAKE_ECHO, config->cnp_class);
 	return config->sorter ? sort(ctx, port, config, &data) : NEXT;
 }
 #endif

@@ -58,6 +58,7 @@ int BPF_PROG(enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 	struct port_config *config = config_of(port);
 	struct packet *packet;
 	struct list *list;
+	__u64 journey = 0;
 
 	if (!state || !config || PORT_OF(tag) == MAKE_WAKE)
 		goto drop;
@@ -129,6 +130,11 @@ int BPF_PROG(enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 keep:
 	if (!list)
 		goto drop;
+	if (config->telemetry && config->kind != SORTER) {
+		struct qdisc_cb *cb = (struct qdisc_cb *)skb->cb;
+
+		journey = JOURNEY(cb->cb[3], cb->cb[4]);
+	}
 	packet = bpf_obj_new_impl(bpf_core_type_id_local(struct packet), (void *)0);
 	if (!packet) {
 		state->no_memory++;
@@ -137,6 +143,7 @@ keep:
 	}
 	packet->length = length;
 	packet->tag = tag;
+	packet->journey = journey;
 	packet->on_link = MAX(length + (skb->vlan_all ? VLAN_TAG : 0) + LINK_OVERHEAD, LEAST_ON_LINK);
 	skb = bpf_kptr_xchg(&packet->skb, skb);
 	if (skb)
@@ -248,7 +255,7 @@ GLOBAL __u64 resume_peer(__u32 port, struct port_config *config, struct port_sta
 }
 
 /* The next queue pair of a class whose time has come: its slot; FLOWS for what is not paced, -1 for none. */
-GLOBAL int next_flow(__u32 port, struct port_state *state, __u32 class, __u64 now)
+GLOBAL int next_flow(__u32 port, struct port_state *state, struct hpcc *hpcc, __u32 class, __u64 now)
 {
 	__u64 first = 0;
 	__u32 i, number;
@@ -275,6 +282,14 @@ GLOBAL int next_flow(__u32 port, struct port_state *state, __u32 class, __u64 no
 		if (flow->limited && flow->next_at > now) {
 			first = sooner(first, flow->next_at);
 			continue;
+		}
+		if (hpcc && flow->window) {
+			__u64 opens = window_opens(flow, hpcc, now);
+
+			if (opens) {
+				first = sooner(first, opens);
+				continue;
+			}
 		}
 		found = slot;
 		break;
@@ -319,11 +334,16 @@ GLOBAL int next_class(struct port_config *config, struct port_state *state, __u3
  * paced queue pair may send, if one waits for that. */
 GLOBAL int choose(__u32 port, struct port_config *config, struct port_state *state, __u32 ready, __u64 now)
 {
+	struct control *control;
+	struct hpcc *hpcc = (void *)0;
 	__u64 next = 0;
 	int i, class, slot;
 
 	if (!config || !state)
 		return -1;
+	control = config->algorithm == HPCC ? control_of(port) : (void *)0;
+	if (control)
+		hpcc = &control->hpcc;
 	state->flow_next = 0;
 	for (i = 0; i < CLASSES && ready; i++) {
 		class = next_class(config, state, ready);
@@ -331,7 +351,7 @@ GLOBAL int choose(__u32 port, struct port_config *config, struct port_state *sta
 			break;
 		if (!state->queue[class].flow_packets)
 			return FLOWS << 3 | class;
-		slot = next_flow(port, state, class, now);
+		slot = next_flow(port, state, hpcc, class, now);
 		if (slot >= 0)
 			return slot << 3 | class;
 		if (state->flow_next)
@@ -457,6 +477,8 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 		queue->flow_packets--;
 		if (control)
 			on_send(config, control, flow, length, now);
+		if (packet->journey >> 32)
+			begin_journey(flow, packet->journey);
 	}
 	count_out(state, class, length);
 	if (queue->packets)
@@ -469,6 +491,9 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 	if (state->storming & 1 << class)
 		queue->storm_sent++;
 	uncharge(config, state, packet->tag, length);
+	if (packet->journey >> 32 && config->kind == SWITCH)
+		note_hop(config, state, port, packet->journey, queue->bytes, now);
+	state->link_bytes += packet->on_link;
 	if (!config->ns_per_kib && !config->delay_ns)
 		goto deliver;
 	start = state->busy ? state->link_free : now;

@@ -14,6 +14,7 @@
 #define OP_ACK 0x11
 #define OP_ATOMIC_ACK 0x12
 #define OP_CNP 0x81
+#define OP_ECHO 0xc0 /* of those that are a manufacturer's own: the telemetry of a packet has come back */
 #define ECN_CE 3
 #define CNP_DSCP 48
 #define BECN 0x40
@@ -171,22 +172,29 @@ static __always_inline struct peer *peer_of(const __u8 *address, __u32 qpn)
 #define CNP4_LENGTH (14 + 20 + 8 + CNP_PAYLOAD + 4)
 #define CNP6_LENGTH (14 + 40 + 8 + CNP_PAYLOAD + 4)
 
-static __always_inline void cnp_end(__u8 *udp, __u16 source_port, __u32 qpn)
+static __always_inline void cnp_end(__u8 *udp, const struct roce *data, __u32 qpn, int echo)
 {
+	__u16 source_port = data->source_port;
+
 	udp[0] = source_port >> 8;
 	udp[1] = source_port & 0xff;
 	udp[2] = ROCE_PORT >> 8;
 	udp[3] = ROCE_PORT & 0xff;
 	udp[5] = 8 + CNP_PAYLOAD + 4;
 	udp[6] = udp[7] = 0xff; /* as the ICRC takes the checksum; it is 0 in the frame */
-	udp[8] = OP_CNP;
+	udp[8] = echo ? OP_ECHO : OP_CNP;
 	udp[10] = udp[11] = 0xff;
 	udp[12] = 0xff; /* and FECN, BECN, reserved bits */
 	udp[13] = qpn >> 16;
 	udp[14] = qpn >> 8;
 	udp[15] = qpn;
+	if (echo) {
+		udp[17] = data->psn >> 16;
+		udp[18] = data->psn >> 8;
+		udp[19] = data->psn;
+	}
 }
-static __always_inline void cnp_seal(__u8 *frame, __u32 udp, __u32 length)
+static __always_inline void cnp_seal(__u8 *frame, __u32 udp, __u32 length, int echo)
 {
 	__u32 i, crc = CRC32_OF_8_ONES;
 
@@ -199,9 +207,9 @@ static __always_inline void cnp_seal(__u8 *frame, __u32 udp, __u32 length)
 	crc = ~crc;
 	__builtin_memcpy(frame + length - 4, &crc, 4);
 	frame[udp + 6] = frame[udp + 7] = 0;
-	frame[udp + 12] = BECN;
+	frame[udp + 12] = echo ? 0 : BECN;
 }
-GLOBAL int make_cnp4(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
+GLOBAL int make_cnp4(struct __sk_buff *ctx, struct roce *data, __u32 qpn, int echo)
 {
 	__u8 frame[CNP4_LENGTH] = {}, old[22];
 	__u32 i, sum = 0;
@@ -220,8 +228,8 @@ GLOBAL int make_cnp4(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
 	frame[23] = PROTOCOL_UDP;
 	__builtin_memcpy(frame + 26, data->target + 12, 4);
 	__builtin_memcpy(frame + 30, data->source + 12, 4);
-	cnp_end(frame + 34, data->source_port, qpn);
-	cnp_seal(frame, 34, CNP4_LENGTH);
+	cnp_end(frame + 34, data, qpn, echo);
+	cnp_seal(frame, 34, CNP4_LENGTH, echo);
 	frame[15] = CNP_DSCP << 2;
 	frame[22] = 64;
 	frame[24] = frame[25] = 0;
@@ -235,7 +243,7 @@ GLOBAL int make_cnp4(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
 		return SHOT;
 	return bpf_skb_store_bytes(ctx, 0, frame, CNP4_LENGTH, BPF_F_INVALIDATE_HASH) ? SHOT : NEXT;
 }
-GLOBAL int make_cnp6(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
+GLOBAL int make_cnp6(struct __sk_buff *ctx, struct roce *data, __u32 qpn, int echo)
 {
 	__u8 frame[CNP6_LENGTH] = {}, old[12];
 
@@ -251,8 +259,8 @@ GLOBAL int make_cnp6(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
 	frame[20] = PROTOCOL_UDP;
 	__builtin_memcpy(frame + 22, data->target, 16);
 	__builtin_memcpy(frame + 38, data->source, 16);
-	cnp_end(frame + 54, data->source_port, qpn);
-	cnp_seal(frame, 54, CNP6_LENGTH);
+	cnp_end(frame + 54, data, qpn, echo);
+	cnp_seal(frame, 54, CNP6_LENGTH, echo);
 	frame[14] = 0x60 | CNP_DSCP >> 2;
 	frame[15] = CNP_DSCP << 6 & 0xff;
 	frame[16] = frame[17] = 0;
@@ -261,8 +269,8 @@ GLOBAL int make_cnp6(struct __sk_buff *ctx, struct roce *data, __u32 qpn)
 		return SHOT;
 	return bpf_skb_store_bytes(ctx, 0, frame, CNP6_LENGTH, BPF_F_INVALIDATE_HASH) ? SHOT : NEXT;
 }
-/* Turns a data packet into the CNP that answers it. */
-GLOBAL int make_cnp(struct __sk_buff *ctx)
+/* Turns a data packet into the CNP that answers it, or into the echo of its telemetry: a frame of the same form. */
+GLOBAL int make_cnp(struct __sk_buff *ctx, int echo)
 {
 	struct roce data = {};
 	struct peer *peer;
@@ -272,6 +280,7 @@ GLOBAL int make_cnp(struct __sk_buff *ctx)
 	peer = peer_of(data.target, data.qpn);
 	if (!peer)
 		return SHOT;
-	return data.version == 4 ? make_cnp4(ctx, &data, peer->qpn) : make_cnp6(ctx, &data, peer->qpn);
+	return data.version == 4 ? make_cnp4(ctx, &data, peer->qpn, echo) :
+				   make_cnp6(ctx, &data, peer->qpn, echo);
 }
 #endif

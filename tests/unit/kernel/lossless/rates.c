@@ -10,7 +10,12 @@ typedef long long __s64;
 #define bpf_for(i, start, end) for ((i) = (start); (i) < (end); (i)++)
 #include "dcqcn.h"
 #include "timely.h"
+#include "hpcc.h"
 
+void begin(struct flow *flow, struct hpcc *values, __u64 line, __u64 now)
+{
+	begin_hpcc(flow, values, line, now);
+}
 void sent(struct flow *flow, struct dcqcn *values, __u64 line, __u32 length)
 {
 	count_bytes(flow, values, line, length);

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.kernel.lossless.layout import structures
-from testbed.nic.congestion_control import Dcqcn, Timely
+from testbed.kernel.lossless.layout import constants, structures
+from testbed.nic.congestion_control import Dcqcn, Hpcc, Timely
 
 LINE = 50_000_000
 MS = 1_000_000
@@ -142,3 +142,88 @@ def test_timely_has_the_rates_of_its_paper(rates, trips):
             rate *= max(1 - 0.8 * gradient / numbers["least_rtt_ns"], 0.5)
         rate = min(max(rate, numbers["least"]), LINE)
         assert flow.rate == pytest.approx(rate, rel=0.002)
+
+
+HOP_ACTS = st.lists(
+    st.lists(st.tuples(st.integers(10_000, 8 * MS), st.floats(0, 1), st.integers(0, 60_000)), min_size=2, max_size=2),
+    max_size=60,
+)
+NS_PER_KIB = 8 * 1024 * 10**9 // LINE
+
+
+class Hop(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("at", "bytes")),
+        *((name, ctypes.c_uint32) for name in ("port", "queue")),
+        ("ns_per_kib", ctypes.c_uint64),
+    ]
+
+
+class Journey(ctypes.Structure):
+    """struct journey of bpf/hpcc.h."""
+
+    _fields_ = [
+        ("sent_bytes", ctypes.c_uint64),
+        ("psn", ctypes.c_uint32),
+        ("hops", ctypes.c_uint32),
+        ("hop", Hop * constants()["HOPS"]),
+    ]
+
+
+class Hpcc1:
+    """Algorithm 1 of SIGCOMM 2019, of floats: per-ACK reaction to a reference window that is updated per round trip."""
+
+    def __init__(self, values, line):
+        self.v, self.t = values, values["rtt_ns"] / 1e9
+        self.most = self.window = self.reference = line * self.t / 8
+        self.use, self.stage, self.last, self.update_psn = 1.0, 0, None, 0
+
+    def ack(self, psn, hops, next_psn):
+        if self.last:
+            most = tau = 0.0
+            for (at, sent, queue), (at0, sent0, queue0) in zip(hops, self.last, strict=True):
+                bandwidth = LINE / 8
+                use = min(queue, queue0) / (bandwidth * self.t) + (sent - sent0) / ((at - at0) / 1e9) / bandwidth
+                if use > most:
+                    most, tau = use, (at - at0) / 1e9
+            tau = min(tau, self.t)
+            self.use = (1 - tau / self.t) * self.use + tau / self.t * most
+        self.last = hops
+        update = psn >= self.update_psn
+        eta = self.v["eta"] / (1 << 16)
+        if self.use >= eta or self.stage >= self.v["stages"]:
+            window = self.reference / (self.use / eta) + self.v["ai_bytes"]
+            stage = 0
+        else:
+            window, stage = self.reference + self.v["ai_bytes"], self.stage + 1
+        self.window = max(min(window, self.most), self.v["least_bytes"])
+        if update:
+            self.stage, self.reference, self.update_psn = stage, self.window, next_psn
+
+
+@settings(max_examples=200, deadline=None)
+@given(acts=HOP_ACTS, ahead=st.integers(1, 20))
+def test_hpcc_has_the_windows_of_its_paper(rates, acts, ahead):
+    code, kinds = ctypes.CDLL(str(rates)), structures()
+    numbers = Hpcc(scale=400, base_rtt_us=10, additive_bps=500e6).numbers()
+    flow, values, last = kinds["flow"](), kinds["hpcc"](**numbers), Journey()
+    line = ctypes.c_uint64(LINE)
+    code.begin(ctypes.byref(flow), ctypes.byref(values), line, ctypes.c_uint64(0))
+    flow.update_psn = 0
+    model, times, sent = Hpcc1(numbers, LINE), [10**9, 10**9], [0, 0]
+    for psn, hops in enumerate(acts):
+        for one, (gap, busy, _) in enumerate(hops):
+            times[one] += gap
+            sent[one] += int(gap * busy * LINE / 8e9)
+        found = [(times[one], sent[one], queue) for one, (_, _, queue) in enumerate(hops)]
+        now = Journey(psn=psn, hops=2)
+        for one, (at, count, queue) in enumerate(found):
+            now.hop[one] = Hop(at, count, one + 1, queue, NS_PER_KIB)
+        flow.next_psn = psn + ahead
+        by = ctypes.byref
+        code.on_telemetry(by(flow), by(last), by(now), by(values), line)
+        model.ack(psn, found, psn + ahead)
+        assert flow.use / (1 << 16) == pytest.approx(model.use, rel=0.01, abs=0.01)
+        assert flow.window == pytest.approx(model.window, rel=0.03, abs=40)
+        model.use, model.window, model.reference = flow.use / (1 << 16), flow.window, flow.reference
+        model.stage = flow.stage
