@@ -42,7 +42,9 @@ class HpccIncast(Scenario[Settings]):
 
     def run(self, run: Run, p: Settings) -> None:
         receiver, client, *workers = run.nics("receiver", "client", *(f"worker{n}" for n in range(1, WORKERS + 1)))
-        values = {"dcqcn": {"scale": SCALE}, "hpcc": {"scale": SCALE, "base_rtt_us": 2.5}, "none": {}}[p.control]
+        values: dict[str, float] = {} if p.control == "none" else {"scale": SCALE}
+        if p.control == "hpcc":
+            values["base_rtt_us"] = 2.5
         for nic in (receiver, *workers):
             nic.control_congestion(p.control, **values)
         client.control_congestion("none")
