@@ -165,6 +165,10 @@ def lossless() -> dict[str, Any]:
         "same_packets": {name: {**cost, "ratio": ratio(*cost.values())} for name, cost in costs.items()},
         "idle": {kind: virtual[f"idle_{kind}"] for kind in ("lossless", "plain")},
         "incast": incast,
+        "load_balancing_over_ecmp": {
+            name: ratio(virtual[f"paths_{name}"]["busy_s"], virtual["paths_ecmp"]["busy_s"])
+            for name in ("spray", "adaptive")
+        },
         "attach_ms_a_link": round(1000 * attach / incast["hosts"], 1),
     }
 

@@ -75,6 +75,38 @@ def test_the_same_packets(kind, turn, tmp_path, log, figures):
     figures.setdefault(kind, []).append({name: round(value, 4) for name, value in found.items()})
 
 
+def leaves(balancing):
+    """Two leaves with two hosts each, and four paths between them; NICs put packets in order where they are sprayed."""
+    host = {"kind": "host", "nic": "hardware", "congestion_control": "none"}
+    nodes = {f"h{n}": host | ({"reorder": 128} if balancing != "ecmp" else {}) for n in range(4)}
+    links = [{"endpoints": [f"s{n % 2}:h{n}", f"h{n}:eth1"], "vlan": 10, "rate": "200mbit"} for n in range(4)]
+    for leaf in 0, 1:
+        vlans = {10: f"10.1.{leaf}.1/24"} | {100 + path: f"10.255.{path}.{1 + leaf}/24" for path in range(4)}
+        to = {"to": f"10.1.{1 - leaf}.0/24", "via": [f"10.255.{path}.{2 - leaf}" for path in range(4)]}
+        nodes[f"s{leaf}"] = {"kind": "switch", "vlans": vlans, "routes": [to], "load_balancing": balancing}
+    links += [{"endpoints": [f"s0:p{path}", f"s1:p{path}"], "vlan": 100 + path, "rate": "100mbit"} for path in range(4)]
+    return Topology.parse(
+        yaml.safe_dump({"name": "bench", "topology": {"lossless": CLASS, "nodes": nodes, "links": links}})
+    )
+
+
+@pytest.mark.parametrize("balancing", ["ecmp", "spray", "adaptive"])
+def test_the_same_packets_over_four_paths(balancing, tmp_path, log, figures):
+    if clock() == "real":
+        pytest.skip("busy time is instructions on the virtual clock")
+    with Lab(leaves(balancing), tmp_path, log.emit) as lab:
+        ends = []
+        for near, far in ("h0", "h1"), ("h2", "h3"):
+            here, there = (open_endpoint(lab.host(name)["eth1"], memory=MESSAGE) for name in (near, far))
+            connect_pair(here, there, ATTRIBUTES)
+            assert here.write(1 << 17, within=60).ok
+            ends.append(here)
+        busy = busy_s()
+        for end, request in [(end, end.post_write(MESSAGE)) for _ in range(4) for end in ends]:
+            assert end.wait(request, within=60).ok
+        figures[f"paths_{balancing}"] = {"busy_s": round(busy_s() - busy, 4)}
+
+
 @pytest.mark.parametrize("kind", ["lossless", "plain"])
 def test_idle(kind, tmp_path, log, figures):
     """A lab that has carried traffic and rests."""
