@@ -65,3 +65,45 @@ def test_a_bond_has_no_queues_its_members_have(lab):
     with pytest.raises(InputError, match="c:bond0 is a bond") as raised:
         _ = lab["c"]["bond0"].lossless
     assert raised.value.hint == "Its links: eth1, eth2."
+
+
+SPINES = """
+name: tunnels
+topology:
+  routing: evpn
+  lossless: {dscp: 26, priority: 3}
+  groups:
+    leaf: {kind: switch, svi_mac: "00:00:5e:00:01:fe", vlans: {10: 10.0.10.1/24}, vnis: {10: 10010}}
+  kinds:
+    host: {nic: hardware, congestion_control: hpcc, reorder: 128}
+    switch: {profile_values: {buffer: 250000, pfc_headroom: 10000}}
+  nodes:
+    spine1: {kind: switch}
+    spine2: {kind: switch}
+    leaf1: {group: leaf, load_balancing: spray}
+    leaf2: {group: leaf, load_balancing: spray}
+    a: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf1:u1", "spine1:d1"], rate: 50mbit}
+    - {endpoints: ["leaf1:u2", "spine2:d1"], rate: 50mbit}
+    - {endpoints: ["leaf2:u1", "spine1:d2"], rate: 50mbit}
+    - {endpoints: ["leaf2:u2", "spine2:d2"], rate: 50mbit}
+    - {endpoints: ["leaf1:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf2:e1", "c:eth1"], vlan: 10, rate: 100mbit}
+"""
+
+
+@pytest.mark.topology(SPINES)
+def test_packets_in_tunnels_are_sprayed_and_their_telemetry_is_unknown(lab):
+    """The hash that is set is the outer source port's. Ports see the tunnel's packets, so rates stay those of links."""
+    with Streams(
+        [(lab["a"]["eth1"], lab["c"]["eth1"])], Attributes(timeout=18, traffic_class=26 << 2), ahead=16
+    ) as streams:
+        streams.run(0.3)
+        [rate] = streams.run(0.3)
+    sent = [lab["leaf1"][name].lossless.counters()[LOSSLESS] for name in ("u1", "u2")]
+    assert max(sent) / min(sent) < 1.1
+    assert rate > 60e6
+    assert lab["c"]["eth1"].rdma_counters()["out_of_sequence"] == 0
+    assert lab["c"]["eth1"].lossless.counters()["rx_reordered_packets"] > 0

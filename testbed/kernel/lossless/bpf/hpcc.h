@@ -71,6 +71,8 @@ GLOBAL int on_telemetry(struct flow *flow, struct journey *last, struct journey 
 
 	if (!flow || !last || !now || !values)
 		return 0;
+	if (!now->hops) /* it went through a tunnel, or ports without telemetry: nothing is known */
+		return 0;
 	measure(flow, last, now, values);
 	update = ((now->psn - flow->update_psn) & 0xffffff) < 1 << 23;
 	if (flow->use >= values->eta || flow->stage >= values->stages) {
