@@ -1,7 +1,7 @@
 """The law of slow motion of docs/lossless.md: bytes stay, times are multiplied by the scale, rates divided by it.
 
-What belongs to a link's rate scales by itself: the time of a packet, of a pause, and after which a pause is sent again.
-What a file gives in seconds does not, and `warnings` says where it breaks the law.
+The time of a packet, of a pause, and after which a pause is sent again follow from the link's rate. Seconds that a file
+gives do not: the warnings here are about those that break the law.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class Watched(NamedTuple):
 
 
 def watchdog_warnings(ports: Iterable[Watched]) -> list[str]:
-    """Return what is to be said of watchdogs that are too fast for their links, once for each switch and rate."""
+    """Return warnings about watchdogs that poll faster than pauses are sent again, one for each switch and rate."""
     found: dict[tuple[str, int], str] = {}
     for port, rate, detect, poll in ports:
         again = refresh_s(rate)
@@ -49,7 +49,7 @@ def watchdog_warnings(ports: Iterable[Watched]) -> list[str]:
 
 
 def scale_warnings(scales: Mapping[str, float]) -> list[str]:
-    """Return what is to be said of hosts whose NICs see different slow motions; their scales by name."""
+    """Return warnings about hosts with different scales; `scales` has that of each by its name."""
     if len(several := sorted(set(scales.values()))) < 2:
         return []
     of = {scale: [name for name, one in scales.items() if one == scale] for scale in several}

@@ -66,6 +66,17 @@ def test_each_packet_has_its_echo_and_nobody_else_has_one(lab: Lab) -> None:
     assert rate > 0
 
 
+def test_a_queue_pair_may_come_under_it_later(lab: Lab) -> None:
+    nics = [lab.host(name)["eth1"] for name in "ac"]
+    for nic in nics:
+        nic.control_congestion("none")
+    end = pair(lab, "a", "c", ECT)
+    plain = end.write(200_000, within=5).elapsed_s
+    for nic in nics:
+        nic.control_congestion("hpcc", base_rtt_us=5)
+    assert end.write(200_000, within=5).elapsed_s < 1.3 * plain
+
+
 def test_lost_echoes_hold_no_queue_pair_back_for_ever(lab: Lab) -> None:
     end = pair(lab, "a", "c", ECT)
     assert end.write(10_000, within=5).ok

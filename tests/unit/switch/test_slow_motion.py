@@ -1,4 +1,4 @@
-"""Times that do not fit the rates of their links are told."""
+"""Warnings about times that do not fit the rates of their links."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def test_a_pause_lasts_as_long_as_its_bits_take() -> None:
     assert pause_s(100_000_000) == pytest.approx(0.336, rel=0.01)
 
 
-def test_a_watchdog_that_polls_faster_than_pauses_are_sent_again_is_told() -> None:
+def test_a_watchdog_that_polls_faster_than_pauses_are_sent_again_gets_a_warning() -> None:
     fast = Watched("leaf:e1", 24_000_000, 0.3, 0.2)
     [text] = watchdog_warnings([fast, fast._replace(port="leaf:e2"), Watched("leaf:e3", 1_000_000_000, 0.3, 0.2)])
     assert "leaf:e1: at 24 Mbit/s a pause is sent again after 0.699 s" in text
@@ -19,7 +19,7 @@ def test_a_watchdog_that_polls_faster_than_pauses_are_sent_again_is_told() -> No
     assert len(watchdog_warnings([fast, fast._replace(port="spine:e1")])) == 2
 
 
-def test_hosts_in_different_slow_motions_are_told() -> None:
+def test_hosts_with_different_scales_get_a_warning() -> None:
     assert scale_warnings({"a": 400, "b": 400}) == []
     [text] = scale_warnings({"a": 400, "b": 100, "c": 400})
     assert text.endswith("100 of b; 400 of a, c")

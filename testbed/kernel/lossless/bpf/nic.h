@@ -176,15 +176,14 @@ GLOBAL int slot_of(struct __sk_buff *ctx, __u32 port, struct port_config *config
 		return FLOWS;
 	__builtin_memcpy(key.address, data.target, 16);
 	key.qpn = data.qpn;
-	if (!find_flow(&key, &slot)) {
+	if (!find_flow(&key, &slot))
 		slot = new_slot(&key, state, class);
-		if (slot < FLOWS && config->algorithm == HPCC)
-			name_flow(&data, port * FLOWS + slot + 1);
-	}
 	flow = slot < FLOWS ? flow_of(port, slot) : (void *)0;
 	if (!flow)
 		return FLOWS;
 	if (config->algorithm == HPCC) {
+		if (!flow->limited) /* it begins, or did something else before */
+			name_flow(&data, port * FLOWS + slot + 1);
 		ctx->cb[3] = port * FLOWS + slot + 1;
 		ctx->cb[4] = data.psn;
 	}
