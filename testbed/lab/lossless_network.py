@@ -15,10 +15,10 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.host_node import Host
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.port import Port
+from testbed.lab.slow_motion import Watched, scale_warnings, watchdog_warnings
 from testbed.protocol import events
 from testbed.switch.buffer import balancing_values, buffer_of, miss_values, pool_values, port_values
 from testbed.switch.profile import Profile
-from testbed.switch.slow_motion import Watched, scale_warnings, watchdog_warnings
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless, Plan, Reordering
 

@@ -18,7 +18,7 @@ from testbed.kernel.lossless.layout import constants, structures
 from testbed.kernel.rtnetlink import Rtnetlink
 
 OBJECT = Path(__file__).with_name("lossless.o")
-QDISC = "lossless"
+QDISC, SORTER = "lossless", "sorter"
 LO_INDEX = 1
 EPISODE_GAP_NS = constants()["EPISODE_GAP_NS"]
 _loaded: list[Programs] = []
@@ -58,7 +58,7 @@ class Programs:
         self.arrays: dict[str, Any] = {
             name: self.object.array(name, kinds[kind], number) for name, (kind, number) in shared.items()
         }
-        self.registered = self.object.register(QDISC)
+        self.registered = [self.object.register(name) for name in (QDISC, SORTER)]
         self.labs = 0
         """The number of labs that they have served."""
 
@@ -119,7 +119,7 @@ class Ports:
         """Make an ifb device, a port of its own, that puts packets of a NIC in order. Return its index."""
         kernel.add_ifb(name)
         index = kernel.index(name)
-        kernel.set_qdisc(index, QDISC, port)
+        kernel.set_qdisc(index, SORTER, port)
         self._undo.callback(kernel.delete_qdisc, index)
         return index
 

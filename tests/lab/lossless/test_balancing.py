@@ -147,6 +147,22 @@ def test_a_nic_that_reorders_gives_rxe_its_packets_in_order(lab: Lab, family: Li
     assert len(sequence) == len(set(sequence))
 
 
+@pytest.mark.topology(leaves("random", reorder=128))
+def test_queue_pairs_that_come_and_go_are_all_put_in_order(lab: Lab) -> None:
+    """More than a NIC has places for, and one that lives through all of them."""
+    first = connected(lab)
+    for _ in range(40):
+        here, there = (open_endpoint(lab.host(name)["eth1"], memory=1 << 15) for name in "ac")
+        connect_pair(here, there, Attributes(timeout=16, retry_cnt=6, traffic_class=26 << 2))
+        assert here.write(20_000, within=5).ok
+        assert here.read(5_000, within=5).ok
+        here.close()
+        there.close()
+    assert resent(lab, first) == 0
+    assert nic(lab, "c", "rx_unsorted_packets") == 0
+    assert [lab.host(host)["eth1"].rdma_counters()["out_of_sequence"] for host in "ac"] == [0, 0]
+
+
 @pytest.mark.topology(leaves("random", reorder={"packets": 128, "timeout": "5ms"}))
 def test_what_is_lost_is_given_up_after_a_time(lab: Lab) -> None:
     end = connected(lab)

@@ -108,6 +108,23 @@ def test_cnps_of_ipv6_hold_their_checks_and_slow_the_sender_down(lab: Lab) -> No
 
 @pytest.mark.fresh
 @pytest.mark.topology(ONE_SWITCH)
+def test_a_receiver_counts_its_cnps_by_queue_pair_address_or_port(lab: Lab) -> None:
+    """Two queue pairs of a and one of b, in a time in which each may have one CNP."""
+
+    def cnps(per: str) -> int:
+        for name in "a", "b", "c":
+            lab.host(name)["eth1"].control_congestion("dcqcn", scale=100, cnp_us=1e5, cnp_per=per)
+        before = nic(lab, "c")["np_cnp_sent"]
+        ends = [pair(lab, name, "c", ECT) for name in ("a", "a", "b")]
+        posted = [(end, end.post_write(60_000)) for end in ends]
+        assert {end.wait(request, within=60).status for end, request in posted} == {"SUCCESS"}
+        return nic(lab, "c")["np_cnp_sent"] - before
+
+    assert [cnps(per) for per in ("qp", "address", "port")] == [3, 2, 1]
+
+
+@pytest.mark.fresh
+@pytest.mark.topology(ONE_SWITCH)
 def test_responses_to_reads_are_paced(lab: Lab) -> None:
     """c reads from a and b: the data is in responses, and the responders are slowed down."""
     ends = [pair(lab, "c", name, ECT) for name in ("a", "b")]

@@ -8,6 +8,8 @@
 #define SEQUENCES 64 /* queue pairs whose packets a NIC puts in order, each in both roles */
 #define SWITCHES 128
 #define HOPS 5 /* that telemetry has of a packet */
+#define MOST_QUANTA 65535 /* of a pause frame */
+#define QUANTUM_BITS 512
 /* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12. A frame has at least 64 bytes with
  * its FCS. */
 #define LINK_OVERHEAD 24

@@ -6,7 +6,6 @@
 #define ETH_P_PAUSE 0x8808
 #define PFC_OPCODE 0x0101
 #define PFC_LENGTH 60
-#define QUANTUM_BITS 512
 
 static __always_inline int make_pause(struct __sk_buff *ctx, const struct port_config *config, __u32 class,
 				      __u16 quanta)
@@ -29,7 +28,6 @@ static __always_inline int make_pause(struct __sk_buff *ctx, const struct port_c
 	return NEXT;
 }
 /* How long a pause frame stops its receiver at most. Of a link without a bound that is the time of 100 Gbit/s. */
-#define MOST_QUANTA 0xffff
 #define NS_PER_KIB_AT_100_GBIT 82
 static __always_inline __u64 quanta_ns(const struct port_config *config, __u32 quanta)
 {

@@ -12,10 +12,6 @@
 #define PACKET 1100 /* bytes */
 #define LONGEST_GAP 8 /* packets */
 
-static __always_inline __u32 port_of_qdisc(struct Qdisc *sch)
-{
-	return sch->handle >> 16;
-}
 static __always_inline __u64 link_ns(const struct port_config *config, __u64 bytes)
 {
 	return bytes * config->ns_per_kib >> 10;
@@ -34,13 +30,6 @@ static __always_inline void count_in(struct port_state *state, __u32 class, __u3
 		queue->max = queue->bytes;
 	state->waiting |= 1ULL << (class & (CLASSES - 1));
 }
-/* The kernel asks a qdisc for packets only while it has some: `tc -s` shows those on the wire, too. */
-static __always_inline void show_length(struct Qdisc *sch, const struct port_state *state)
-{
-	sch->q.qlen = state->packets;
-	sch->qstats.backlog = state->bytes;
-}
-
 /* When to look again, while the switch of this port or the one at the other end sends packets that it held before; else 0. */
 static __always_inline __u64 waits_for_switch(const struct port_config *config, __u64 now)
 {
@@ -62,58 +51,6 @@ int BPF_PROG(enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 	if (!state || !config || PORT_OF(tag) == MAKE_WAKE)
 		goto drop;
-	if (config->kind == SORTER) {
-		struct qdisc_cb *cb = (struct qdisc_cb *)skb->cb;
-		__u32 slot = cb->cb[2] & (SEQUENCES - 1), by = cb->cb[1], ahead;
-		struct sequence *sequence = sequence_of(config->owner, slot);
-		struct tree *tree = tree_of(config->owner, slot);
-		struct held_packet *held;
-
-		if (!sequence || !tree)
-			goto drop;
-		ahead = AHEAD(cb->cb[0], sequence->want);
-		state->packets++;
-		state->bytes += length;
-		if (!sequence->known || !ahead || ahead >= BEHIND) {
-			if (sequence->known && !ahead) {
-				advance(sequence, by);
-				sequence->refused = 0;
-			}
-			if (sequence->held)
-				state->draining |= 1ULL << slot;
-			number = 0;
-			tag = 0;
-			list = list_of(port, 0);
-			goto keep;
-		}
-		held = bpf_obj_new_impl(bpf_core_type_id_local(struct held_packet), (void *)0);
-		if (!held)
-			goto drop;
-		held->number = sequence->want + ahead;
-		held->advance = by;
-		held->length = length;
-		skb = bpf_kptr_xchg(&held->skb, skb);
-		if (skb)
-			bpf_qdisc_skb_drop(skb, to_free);
-		bpf_spin_lock(&tree->lock);
-		bpf_rbtree_add_impl(&tree->root, &held->node, comes_before, (void *)0, 0);
-		bpf_spin_unlock(&tree->lock);
-		if (!sequence->held)
-			sequence->hole_at = bpf_ktime_get_ns();
-		sequence->held++;
-		sequence->held_bytes += length;
-		state->reordered++;
-		state->held++;
-		if (state->held > state->most_held)
-			state->most_held = state->held;
-		if (sequence->held > config->hold_packets || sequence->held_bytes > config->hold_bytes) {
-			sequence->gives_up = 1;
-			state->overflowed++;
-			state->draining |= 1ULL << slot;
-		}
-		show_length(sch, state);
-		return NET_XMIT_SUCCESS;
-	}
 	if (PORT_OF(tag) == MAKE_STOCK)
 		number = STOCK + class;
 	list = list_of(port, number);
@@ -127,10 +64,9 @@ int BPF_PROG(enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 			list = flow_list_of(port, PORT_OF(tag) - 1);
 		}
 	}
-keep:
 	if (!list)
 		goto drop;
-	if (config->telemetry && config->kind != SORTER) {
+	if (config->telemetry) {
 		struct qdisc_cb *cb = (struct qdisc_cb *)skb->cb;
 
 		journey = JOURNEY(cb->cb[3], cb->cb[4]);
@@ -149,10 +85,6 @@ keep:
 	if (skb)
 		bpf_qdisc_skb_drop(skb, to_free);
 	push_back(list, packet);
-	if (config->kind == SORTER) {
-		show_length(sch, state);
-		return NET_XMIT_SUCCESS;
-	}
 	if (PORT_OF(tag) == MAKE_STOCK) {
 		state->group[class].stock++;
 		return NET_XMIT_SUCCESS;
@@ -378,39 +310,6 @@ struct sk_buff *BPF_PROG(dequeue, struct Qdisc *sch)
 
 	if (!config || !state)
 		return (void *)0;
-	if (config->kind == SORTER) {
-		struct held_packet *held = (void *)0;
-
-		list = list_of(port, 0);
-		packet = list ? pop_front(list) : (void *)0;
-		if (packet)
-			goto deliver;
-		bpf_for(i, 0, STALE)
-		{
-			int refused = 0;
-
-			slot = next_held(config, state, now);
-			if (slot < 0)
-				break;
-			held = pop_held(config, state, slot, now, &refused);
-			if (!held)
-				break;
-			if (!refused) {
-				skb = bpf_kptr_xchg(&held->skb, skb);
-				bpf_obj_drop_impl(held, (void *)0);
-				break;
-			}
-			state->discarded++;
-			bpf_obj_drop_impl(held, (void *)0);
-		}
-		next = state->flow_next;
-		show_length(sch, state);
-		if (!skb)
-			goto wait;
-		if (skb)
-			bpf_qdisc_bstats_update(sch, skb);
-		return skb;
-	}
 	next = waits_for_switch(config, now);
 	if (next)
 		goto wait;
@@ -526,54 +425,11 @@ deliver:
 	return skb;
 }
 
-SEC("struct_ops/init")
-int BPF_PROG(init, struct Qdisc *sch, struct nlattr *options, struct netlink_ext_ack *extack)
-{
-	return 0;
-}
-static __always_inline void empty(struct list *list)
-{
-	struct packet *packet;
-	int i;
-
-	if (!list)
-		return;
-	bpf_for(i, 0, STALE)
-	{
-		packet = pop_front(list);
-		if (!packet)
-			break;
-		discard(packet);
-	}
-}
-static __always_inline void empty_tree(struct tree *tree)
-{
-	struct bpf_rb_node *node;
-	int i;
-
-	if (!tree)
-		return;
-	bpf_for(i, 0, STALE)
-	{
-		bpf_spin_lock(&tree->lock);
-		node = bpf_rbtree_first(&tree->root);
-		if (!node) {
-			bpf_spin_unlock(&tree->lock);
-			break;
-		}
-		node = bpf_rbtree_remove(&tree->root, node);
-		bpf_spin_unlock(&tree->lock);
-		if (!node)
-			break;
-		bpf_obj_drop_impl(container_of(node, struct held_packet, node), (void *)0);
-	}
-}
 SEC("struct_ops/reset")
 void BPF_PROG(reset, struct Qdisc *sch)
 {
 	__u32 port = port_of_qdisc(sch), i, flows = 0;
 	struct port_state *state = state_of(port);
-	struct port_config *config;
 
 	if (state)
 		flows = state->flows;
@@ -581,17 +437,8 @@ void BPF_PROG(reset, struct Qdisc *sch)
 		empty(list_of(port, i));
 	bpf_for(i, 0, flows)
 		empty(flow_list_of(port, i));
-	config = config_of(port);
-	if (config && config->kind == SORTER) {
-		bpf_for(i, 0, SEQUENCES)
-			empty_tree(tree_of(config->owner, i));
-	}
 	sch->q.qlen = 0;
 	sch->qstats.backlog = 0;
-}
-SEC("struct_ops/destroy")
-void BPF_PROG(destroy, struct Qdisc *sch)
-{
 }
 SEC(".struct_ops")
 struct Qdisc_ops lossless = {

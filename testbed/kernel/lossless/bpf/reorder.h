@@ -80,9 +80,10 @@ static bool comes_before(struct bpf_rb_node *one, const struct bpf_rb_node *othe
 	return container_of(one, struct held_packet, node)->number < container_of(other, struct held_packet, node)->number;
 }
 
-/* The sequence of a queue pair of this side; a new one begins with the PSN that its connection says. */
+/* The sequence of a queue pair of this side. A new one begins with the PSN that its connection says, or, if another one had
+ * its slot meanwhile, with its next packet. A slot in which packets wait is not taken. */
 static __always_inline struct sequence *find_sequence(__u32 port, struct port_state *state, const __u8 *address, __u32 qpn,
-						      __u32 responses, const struct peer *peer, __u32 *slot)
+						      __u32 responses, struct peer *peer, __u32 *slot)
 {
 	struct sequence_key key = { .qpn = qpn, .port = port, .responses = responses };
 	struct sequence *sequence;
@@ -96,22 +97,23 @@ static __always_inline struct sequence *find_sequence(__u32 port, struct port_st
 		if (sequence && sequence->serial == peer->serial && sequence->qpn == qpn && sequence->responses == responses)
 			return sequence;
 	}
-	*slot = state->sequences;
-	if (*slot >= SEQUENCES) {
-		state->unsorted++;
-		return (void *)0;
-	}
-	state->sequences++;
+	*slot = state->sequences & (SEQUENCES - 1);
 	sequence = sequence_of(port, *slot);
 	if (!sequence)
 		return (void *)0;
+	state->sequences++;
+	if (sequence->held) {
+		state->unsorted++;
+		return (void *)0;
+	}
 	__builtin_memset(sequence, 0, sizeof(*sequence));
 	__builtin_memcpy(sequence->address, address, 16);
 	sequence->qpn = qpn;
 	sequence->responses = responses;
 	sequence->serial = peer->serial;
 	sequence->want = 1 << 24 | (peer->psn & PSN_MASK);
-	sequence->known = !responses;
+	sequence->known = !responses && !peer->sorted;
+	peer->sorted |= !responses;
 	bpf_map_update_elem(&sequence_slots, &key, slot, 0);
 	return sequence;
 }

@@ -94,7 +94,7 @@ static __always_inline int read_roce(struct __sk_buff *ctx, struct roce *found)
 /* The peer of each connected queue pair, by the address and the number of this side's: a CNP names its number, and packets
  * that a queue pair sends show only that. And the other way round. */
 struct peer {
-	__u32 qpn, psn, mtu, unused; /* its first PSN; bytes */
+	__u32 qpn, psn, mtu, sorted; /* its first PSN; bytes; whether a NIC has put its requests in order */
 	__u64 serial;		     /* of the connection */
 };
 struct own_qp {

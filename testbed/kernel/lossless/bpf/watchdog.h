@@ -10,13 +10,8 @@
 #ifndef WATCHDOG_H
 #define WATCHDOG_H
 #include "nic.h"
+#include "qdisc_parts.h"
 
-#define STALE 65536 /* packets that are dropped at once, at most */
-
-static __always_inline __u64 sooner(__u64 at, __u64 other)
-{
-	return !at || other < at ? other : at;
-}
 static __always_inline void count_out(struct port_state *state, __u32 class, __u32 length)
 {
 	struct queue *queue = &state->queue[class & (CLASSES - 1)];

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.switch.slow_motion import Watched, pause_s, scale_warnings, watchdog_warnings
+from testbed.lab.slow_motion import Watched, pause_s, scale_warnings, watchdog_warnings
 
 
 def test_a_pause_lasts_as_long_as_its_bits_take() -> None:

@@ -7,13 +7,15 @@ gives do not: the warnings here are about those that break the law.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-MOST_QUANTA, QUANTUM_BITS = 0xFFFF, 512
-"""The longest pause (IEEE 802.1Qbb)."""
+from testbed.kernel.lossless.layout import constants
+
+LONGEST_BITS = constants()["MOST_QUANTA"] * constants()["QUANTUM_BITS"]
+"""The longest pause, in bit times (IEEE 802.1Qbb)."""
 
 
 def pause_s(rate: int) -> float:
     """Return the seconds for which one pause frame stops a link of a rate in bits per second."""
-    return MOST_QUANTA * QUANTUM_BITS / rate
+    return LONGEST_BITS / rate
 
 
 def refresh_s(rate: int) -> float:
