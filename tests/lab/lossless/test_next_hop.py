@@ -46,6 +46,12 @@ def two_switches(**profile: object) -> str:
 pytestmark = [pytest.mark.topology(two_switches()), pytest.mark.fresh]
 
 
+def burst(lab: Lab) -> list[str]:
+    ends = [pair(lab, name, "r", PATIENT) for name in "ab"]
+    works = [(end, end.post_write(200_000)) for end in ends]
+    return [end.wait(work, within=60).status for end, work in works]
+
+
 @pytest.mark.parametrize("family", [4, 6])
 def test_a_burst_waits_in_the_buffer_of_its_port_and_leaves_in_order(lab: Lab, family: int) -> None:
     """The next hop's answers are lost for half a second. The port stops its host at once: nothing else can be known."""
@@ -62,6 +68,15 @@ def test_a_burst_waits_in_the_buffer_of_its_port_and_leaves_in_order(lab: Lab, f
     assert lab.host("r")["eth1"].rdma_counters()["out_of_sequence"] == 0
     sent = [lab.host(name)["eth1"].lossless.queue(3).sent_packets for name in "ab"]
     assert sent == [PACKETS, PACKETS]
+
+
+def test_what_comes_in_while_a_switch_sends_what_it_held_is_not_before_it(lab: Lab) -> None:
+    """Hosts that heed no pause go on to send: many packets wait, and more come while those leave."""
+    for name in "ab":
+        lab.interface(f"{name}:eth1").lossless.change(honours_pause=())
+    assert burst(lab) == ["SUCCESS"] * 2
+    assert lab.host("r")["eth1"].rdma_counters()["out_of_sequence"] == 0
+    assert lab.interface("w1:ea").lossless.group(3).most_bytes > 10_000
 
 
 def test_what_waits_for_nobody_is_dropped_and_its_room_comes_back(lab: Lab) -> None:

@@ -186,3 +186,20 @@ def test_a_watchdog_does_not_add_up_pauses_that_end(lab: Lab) -> None:
     counted = out.counters()
     assert counted["SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US"] > 15_000
     assert counted["PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3"] == 0
+
+
+def test_a_watchdog_lets_congestion_pass(lab: Lab) -> None:
+    """Frames in each interval, and a pause at each poll, with an XON between; then two frames before a first poll."""
+    poll = 0.2
+    lab.switch("leaf").change_profile(pfc_watchdog=poll, pfc_watchdog_poll=poll)
+    out, receiver = lab.interface("leaf:e3").lossless, lab.host("c")["eth1"]
+    begin = (time.monotonic() // poll + 2) * poll
+    ups = [(begin + number * poll + 0.1, 0) for number in range(1, 5)]
+    frames = sorted([*ups, *((begin + number * poll + 0.12, 0xFFFF) for number in range(5)), (begin + 1.05, 0)])
+    first = begin + 8 * poll
+    for at, quanta in [*frames, (first + 0.1, 0xFFFF), (first + 0.15, 0xFFFF), (first + poll + 0.02, 0)]:
+        lab.scheduler.sleep(at - time.monotonic())
+        receiver.send(pause_frame(receiver.mac, 3, quanta))
+    lab.scheduler.sleep(2 * poll)
+    assert out.counters()["SAI_PORT_STAT_PFC_3_RX_PKTS"] == 13
+    assert watched(out, DETECTED) == [0]
