@@ -35,10 +35,16 @@ main()
     return [sys.executable, "-P", "-c", code, *arguments]
 
 
+def dying(signal_: str) -> list[str]:
+    """Return the words before a command with which the kernel sends it a signal when this process is gone. A command
+    whose parent is gone before the kernel knows that does not start."""
+    return [*death_signal_words(signal_), "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
+
+
 @functools.cache
-def dying(signal_: str) -> tuple[str, ...]:
-    """Return the words before a command with which the kernel sends it a signal when this process is gone. Busybox'
-    setpriv cannot do that: Python takes its place."""
+def death_signal_words(signal_: str) -> tuple[str, ...]:
+    """Return the words before a command that make the kernel send it a signal when its parent is gone. Busybox' setpriv
+    cannot do that: Python takes its place."""
     words = ("setpriv", "--pdeathsig", signal_, "--")
     with contextlib.suppress(OSError):
         if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:

@@ -46,6 +46,14 @@ def test_a_child_that_still_runs_at_the_end_ends_with_its_own_children():
     child.stdout.close()
 
 
+def test_a_child_whose_parent_is_gone_before_it_begins_does_not_begin():
+    """The words name this process; the shell between is another parent, as init is."""
+    words = [*child_processes.dying("KILL"), "echo", "begun"]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"begun\n"
+    between = subprocess.run(["sh", "-c", '"$@"; true', "sh", *words], capture_output=True, check=True)
+    assert between.stdout == b""
+
+
 def test_a_scratch_directory_is_removed_even_when_we_are_killed_as_soon_as_it_is_there(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     made, _ = process.communicate(timeout=30)

@@ -82,13 +82,14 @@ def test_an_archive_writes_nothing_outside_its_directory(cache: Path, name: str)
 
 def test_without_a_setpriv_of_util_linux_a_child_dies_with_its_parent_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Busybox has one that does not know --pdeathsig."""
-    child_processes.dying.cache_clear()
+    child_processes.death_signal_words.cache_clear()
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "/nowhere")
         words = child_processes.dying("KILL")
-    child_processes.dying.cache_clear()
+    child_processes.death_signal_words.cache_clear()
     assert words[0] != "setpriv"
-    script = f"import subprocess; print(subprocess.Popen({[*words, 'sleep', '60']!r}).pid, flush=True); input()"
+    command = f"[*{words[:-1]!r}, str(os.getpid()), 'sleep', '60']"
+    script = f"import os, subprocess; print(subprocess.Popen({command}).pid, flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([words[0], "-c", script], text=True, **pipes) as parent:
         assert parent.stdout
