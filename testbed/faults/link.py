@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.rule import Hook, Rule
+from testbed.kernel.lossless.port_counters import PRIORITIES
 from testbed.lab import HostInterface, Interface, Lab, Node
-from testbed.lab.port import PRIORITIES
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]

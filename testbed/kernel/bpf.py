@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.errors import UnsupportedError
+from testbed.kernel.syscalls import closing_fd
 
 LIBRARY = "libbpf.so.1"
 LOG_LINES = 60
@@ -31,6 +32,7 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {
     "bpf_object__load": (ctypes.c_void_p,),
     "bpf_link__destroy": (ctypes.c_void_p,),
     "bpf_map__fd": (ctypes.c_void_p,),
+    "bpf_map_get_fd_by_id": (ctypes.c_uint32,),
     "bpf_map_delete_elem": (ctypes.c_int, ctypes.c_char_p),
     "bpf_map_update_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64),
     "bpf_program__fd": (ctypes.c_void_p,),
@@ -141,9 +143,27 @@ class BpfObject:
 
     def array(self, name: str, record: type[Record], number: int) -> ctypes.Array[Record]:
         """Return the records of an array map: kernel memory, which forks of this process do not have."""
-        size = ctypes.sizeof(record)
-        assert size % 8 == 0, f"the kernel rounds the size of a value up to 8 bytes, {name} has {size}"
-        length = -(-size * number // mmap.PAGESIZE) * mmap.PAGESIZE
-        memory = mmap.mmap(_library().bpf_map__fd(self._map(name)), length)
-        memory.madvise(mmap.MADV_DONTFORK)  # a fork would copy an entry for each of its pages
-        return (record * number).from_buffer(memory)
+        return _mapped(_library().bpf_map__fd(self._map(name)), record, number)
+
+    def number(self, name: str) -> int:
+        """Return the number that the kernel gave a map."""
+        lines = Path(f"/proc/self/fdinfo/{_library().bpf_map__fd(self._map(name))}").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("map_id:"))
+
+
+def shared_array(map_number: int, record: type[Record], number: int) -> ctypes.Array[Record]:
+    """Return the records of an array map of another process, by the number that the kernel gave it."""
+    handle = _library().bpf_map_get_fd_by_id(map_number)
+    if handle < 0:
+        raise OSError(-handle, os.strerror(-handle), f"BPF map {map_number}")
+    with closing_fd(handle):
+        return _mapped(handle, record, number)
+
+
+def _mapped(handle: int, record: type[Record], number: int) -> ctypes.Array[Record]:
+    size = ctypes.sizeof(record)
+    assert size % 8 == 0, f"the kernel rounds the size of a value up to 8 bytes, {record.__name__} has {size}"
+    length = -(-size * number // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(handle, length)
+    memory.madvise(mmap.MADV_DONTFORK)  # a fork would copy an entry for each of its pages
+    return (record * number).from_buffer(memory)

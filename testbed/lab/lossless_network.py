@@ -15,7 +15,7 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.host_node import Host
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.port import Port
-from testbed.lab.slow_motion import Watched, scale_warnings, watchdog_warnings
+from testbed.lab.slow_motion import Watched, scale_warnings, timeout_warnings, watchdog_warnings
 from testbed.protocol import events
 from testbed.switch.buffer import balancing_values, buffer_of, miss_values, pool_values, port_values
 from testbed.switch.profile import Profile
@@ -63,6 +63,7 @@ class LosslessNetwork:
 
     def _attach(self) -> None:
         self._ports.follow()
+        self._ports.show_counters()
         numbers = {node.name: number for number, node in enumerate(self._switches, 1)}
         circulating: set[str] = set()
         for number, (node, interface, plan) in self._ends.items():
@@ -135,8 +136,14 @@ class LosslessNetwork:
         return self._never
 
     def catch_up(self) -> None:
-        """End the pauses after which nothing came for a while."""
+        """End the pauses after which nothing came for a while, and look at the queue pairs that have connected."""
         self._ports.end_episodes(time.monotonic_ns())
+        found = []
+        for number, (_, interface, _) in self._ends.items():
+            state, port = self._ports.states[number], interface.port
+            if state.least_timeout and port and (rate := port.link()[0]):
+                found.append((rate, state.least_timeout))
+        self._warn(timeout_warnings(found))
 
     def drain(self) -> None:
         episodes, lost = self._ports.episodes()

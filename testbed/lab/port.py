@@ -3,19 +3,20 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from testbed.errors import InputError, did_you_mean
+from testbed.kernel.lossless import port_counters
 from testbed.kernel.lossless.layout import constants
+from testbed.kernel.lossless.port_counters import PRIORITIES
 from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
 from testbed.nic.congestion_control import Algorithm
+from testbed.switch.buffer import Marking
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Lossless, Reordering
 from testbed.topology.plan import CONTROL_DSCP, CONTROL_PRIORITY
 
-PRIORITIES = range(8)
 SETTINGS = (
     *("sends_pause", "honours_pause", "headroom", "reserve", "marking", "dscp", "pcp", "weights", "strict"),
     *("watchdog_poll_ns", "watchdog_detect_ns", "watchdog_restore_ns", "watchdog_action", "holds", "receives"),
@@ -176,8 +177,10 @@ class Port:
                     setattr(config, name, bits(value))
                 case "marking":
                     for priority in PRIORITIES:
-                        one = config.marking[priority]
-                        one.min, one.max, one.probability = value.get(priority, (0, 0, 0))
+                        new = Marking(*value.get(priority, ()))
+                        for field, number in new._asdict().items():
+                            setattr(config.marking[priority], field, number)
+                        state.queue[priority].adapt_at = 0  # a controller begins again
                 case "dscp":
                     known = {CONTROL_DSCP: CONTROL_PRIORITY, **value}
                     config.class_of_dscp[:] = [known.get(dscp, 0) for dscp in range(64)]
@@ -217,12 +220,7 @@ class Port:
 
     def paused_ns(self, priority: int) -> int:
         """Return the nanoseconds for which its peer has stopped a priority so far; of a pause that lasts, until now."""
-        queue = self._state.queue[priority]
-        while True:
-            since, until, ended = queue.paused_at, queue.pause_until, queue.paused_ns
-            now = min(until, time.monotonic_ns())  # the programs' bpf_ktime_get_ns
-            if (since, until, ended) == (queue.paused_at, queue.pause_until, queue.paused_ns):
-                return int(ended + (now - since if since else 0))
+        return port_counters.paused_ns(self._state.queue[priority])
 
     def pauses(self) -> int:
         """Return the number of pause frames that it has received, of all priorities."""
@@ -231,7 +229,7 @@ class Port:
     def rates(self) -> list[tuple[str, int, int]]:
         """Return the queue pairs of a NIC that congestion control knows: address of the peer, its number there, and
         bits per second; 0 for one that is not limited."""
-        return [(_address(bytes(one.address)), one.qpn, one.rate if one.limited else 0) for one in self._flows()]
+        return port_counters.rates(self._flows())
 
     def _flows(self) -> list[Any]:
         return list(self._ports.flows(self.number))
@@ -245,82 +243,9 @@ class Port:
 
     def counters(self) -> dict[str, int]:
         """Return its counters, under the names of SONiC (SAI) for a switch's port, of mlx5 for a NIC."""
-        return self._switch_counters() if self.switch else self._nic_counters()
-
-    def _switch_counters(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for priority in PRIORITIES:
-            queue, group = self._state.queue[priority], self._state.group[priority]
-            lossless = priority in self._lossless.priorities
-            if not (queue.in_packets or queue.dropped_packets or lossless):
-                continue
-            named = f"SAI_QUEUE_STAT_{{}}:{priority}".format
-            found |= {
-                named("PACKETS"): queue.sent_packets,
-                named("DROPPED_PACKETS"): queue.dropped_packets,
-                named("BYTES"): queue.sent_bytes,
-                named("CURR_OCCUPANCY_BYTES"): queue.bytes,
-                named("SHARED_WATERMARK_BYTES"): queue.max,
-            }
-            if not lossless:
-                continue
-            grouped = f"SAI_INGRESS_PRIORITY_GROUP_STAT_{{}}:{priority}".format
-            watched = f"PFC_WD_QUEUE_STATS_{{}}:{priority}".format
-            found |= {
-                named("WRED_ECN_MARKED_PACKETS"): queue.marked,
-                f"SAI_PORT_STAT_PFC_{priority}_RX_PKTS": self._state.rx_pause[priority]
-                + self._state.rx_resume[priority],
-                f"SAI_PORT_STAT_PFC_{priority}_TX_PKTS": self._state.tx_pause[priority]
-                + self._state.tx_resume[priority],
-                f"SAI_PORT_STAT_PFC_{priority}_ON2OFF_RX_PKTS": queue.on_to_off,
-                f"SAI_PORT_STAT_PFC_{priority}_RX_PAUSE_DURATION_US": self.paused_ns(priority) // 1000,
-                f"miss_dropped:{priority}": self._state.missed[priority],
-                grouped("CURR_OCCUPANCY_BYTES"): group.reserve + group.shared + group.headroom,
-                grouped("SHARED_WATERMARK_BYTES"): group.max,
-                grouped("XOFF_ROOM_WATERMARK_BYTES"): group.max_headroom,
-                watched("DEADLOCK_DETECTED"): queue.storms,
-                watched("DEADLOCK_RESTORED"): queue.restored,
-                watched("TX_PACKETS"): queue.storm_sent,
-                watched("TX_DROPPED_PACKETS"): queue.storm_dropped,
-                watched("RX_PACKETS"): queue.storm_received,
-                watched("RX_DROPPED_PACKETS"): queue.storm_dropped_in,
-            }
-        return found
-
-    def _pause_frames(self, way: str, priority: int) -> int:
-        """Return the number of frames that stop and that resume a priority, as NICs and switches count them."""
-        return int(getattr(self._state, f"{way}_pause")[priority] + getattr(self._state, f"{way}_resume")[priority])
-
-    def _nic_counters(self) -> dict[str, int]:
-        state = self._state
-        found = {
-            "np_ecn_marked_roce_packets": state.ce_packets,
-            "np_cnp_sent": state.cnp_sent,
-            "rp_cnp_handled": state.cnp_handled,
-            "rp_cnp_ignored": state.cnp_ignored,
-            "rp_unpaced_packets": state.flows_unpaced,
-        }
-        if self._sorter:
-            found |= {
-                "rx_reordered_packets": self._sorter.reordered,
-                "rx_reorder_held": self._sorter.held,
-                "rx_reorder_most_held": self._sorter.most_held,
-                "rx_reorder_timeouts": self._sorter.gave_up,
-                "rx_reorder_overflows": self._sorter.overflowed,
-                "rx_reorder_discarded": self._sorter.discarded,
-                "rx_unsorted_packets": state.unsorted,
-            }
-        if self._config.algorithm:
-            found |= {f"rp_rate_bps:{peer}#{number}": rate for peer, number, rate in self.rates()}
-        for priority in self._lossless.priorities:
-            found |= {
-                f"rx_prio{priority}_pause": self._pause_frames("rx", priority),
-                f"tx_prio{priority}_pause": self._pause_frames("tx", priority),
-                f"rx_prio{priority}_pause_duration": self.paused_ns(priority) // 1000,
-                f"tx_prio{priority}_packets": state.queue[priority].sent_packets,
-                f"tx_prio{priority}_bytes": state.queue[priority].sent_bytes,
-            }
-        return found
+        if self.switch:
+            return port_counters.of_switch_port(self._config, self._state)
+        return port_counters.of_nic(self._config, self._state, self._sorter, self._flows())
 
 
 def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
@@ -328,11 +253,6 @@ def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
     times = b"".join((quanta if one == priority else 0).to_bytes(2) for one in PRIORITIES)
     head = bytes.fromhex("0180c2000001" + mac.replace(":", "") + "88080101") + (1 << priority).to_bytes(2)
     return (head + times).ljust(PAUSE_BYTES, b"\0")
-
-
-def _address(mapped: bytes) -> str:
-    found = IPv6Address(mapped)
-    return str(found.ipv4_mapped or found)
 
 
 def ns_per_kib(rate: int | None) -> int:

@@ -4,6 +4,7 @@ The time of a packet, of a pause, and after which a pause is sent again follow f
 gives do not: the warnings here are about those that break the law.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,6 +12,10 @@ from testbed.kernel.lossless.layout import constants
 
 LONGEST_BITS = constants()["MOST_QUANTA"] * constants()["QUANTUM_BITS"]
 """The longest pause, in bit times (IEEE 802.1Qbb)."""
+
+
+TIMEOUT_UNIT_S = 4.096e-6
+"""An ACK timeout t is 2^t of them (InfiniBand, 9.9.2.1.3)."""
 
 
 def pause_s(rate: int) -> float:
@@ -47,6 +52,20 @@ def watchdog_warnings(ports: Iterable[Watched]) -> list[str]:
                 f"pfc_watchdog {2 * again:.3g} or more"
             )
             found.setdefault((switch, rate), text)
+    return list(found.values())
+
+
+def timeout_warnings(shortest: Iterable[tuple[int, int]]) -> list[str]:
+    """Return warnings about queue pairs that send again what only waits for the end of a pause; `shortest` has rates of
+    links, and the shortest ACK timeouts t there that are below a pause."""
+    found: dict[tuple[int, int], str] = {}
+    for rate, timeout in shortest:
+        enough = math.ceil(math.log2(pause_s(rate) / TIMEOUT_UNIT_S))
+        found[rate, timeout] = (
+            f"at {rate / 1e6:g} Mbit/s one pause frame stops a link for {pause_s(rate):.3g} s, and queue pairs of a "
+            f"lossless class have an ACK timeout of {TIMEOUT_UNIT_S * 2**timeout:.3g} s ({timeout}): they send again "
+            f"what only waits. Times of the link's rate: {enough} or more"
+        )
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """The buffer of a switch with lossless classes, computed from its profile: docs/lossless.md."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from testbed.errors import InputError
 from testbed.kernel.lossless.layout import constants
@@ -11,6 +11,16 @@ from testbed.topology.plan import CONTROL_PRIORITY, PAUSE_PRIORITY, Lossless
 PRIORITIES = range(8)
 HEADER = 18
 """Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
+
+
+class Marking(NamedTuple):
+    """Thresholds in bytes, the probability at the upper one in 1/65536, and the microseconds between two steps of its
+    controller, 0: none (struct marking)."""
+
+    min: int = 0
+    max: int = 0
+    probability: int = 0
+    interval_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,8 @@ def balancing_values(profile: Profile, lossless: Lossless) -> dict[str, Any]:
 
 def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[str, Any]:
     """Return the values that each port has from the profile (struct port_config)."""
-    probability = round(profile.ecn_probability / 100 * (1 << 16))
+    interval = round(profile.ecn_interval * 1e6) if profile.ecn_control == "adaptive" else 0
+    marking = Marking(profile.ecn_min, profile.ecn_max, round(profile.ecn_probability / 100 * (1 << 16)), interval)
     return {
         "headroom": buffer.headroom,
         "reserve": buffer.reserve,
@@ -95,5 +106,5 @@ def port_values(profile: Profile, buffer: Buffer, lossless: Lossless) -> dict[st
         "watchdog_detect_ns": round(profile.pfc_watchdog * 1e9),
         "watchdog_restore_ns": round(profile.pfc_watchdog_restoration * 1e9),
         "watchdog_action": ("drop", "forward").index(profile.pfc_watchdog_action),
-        "marking": dict.fromkeys(lossless.priorities, (profile.ecn_min, profile.ecn_max, probability)),
+        "marking": dict.fromkeys(lossless.priorities, marking),
     }

@@ -196,6 +196,11 @@ class Profile(BaseModel):
     """Queue length at which every packet is marked (Kmax). 0: no marking."""
     ecn_probability: Percent = 1
     """Share of packets that are marked just below `ecn_max` (Pmax)."""
+    ecn_control: Literal["fixed", "adaptive"] = "fixed"
+    """adaptive: the switch moves each queue's Pmax between 1 and 50 % so that its average length stays between 40 and
+    60 % of the way from `ecn_min` to `ecn_max` (Adaptive RED, 2001); it begins at `ecn_probability`."""
+    ecn_interval: Annotated[Period, Field(le=60)] = 0.5
+    """adaptive: the time between two steps of Pmax, in which senders respond to the last one."""
     pfc_watchdog: Duration = 0
     """PFC watchdog: a queue that stays paused for this time, by pause frames in each poll, is in a storm. 0: off."""
     pfc_watchdog_restoration: Duration = 0.4
@@ -218,6 +223,8 @@ class Profile(BaseModel):
     def _marking_has_a_range(self) -> Self:
         if self.ecn_max and self.ecn_min > self.ecn_max:
             raise ValueError(f"ecn_min ({self.ecn_min} bytes) is above ecn_max ({self.ecn_max})")
+        if self.ecn_control == "adaptive" and self.ecn_min >= self.ecn_max:
+            raise ValueError(f"ecn_control: adaptive needs ecn_max ({self.ecn_max}) above ecn_min ({self.ecn_min})")
         return self
 
     @model_validator(mode="after")

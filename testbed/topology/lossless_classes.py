@@ -53,6 +53,10 @@ class QosDefinition(Definition):
     """Kmax in bytes; 0: no marking."""
     ecn_probability: Annotated[float, Field(ge=0, le=100)] | None = None
     """Pmax in percent."""
+    ecn_control: Literal["fixed", "adaptive"] | None = None
+    """Whether Pmax follows the load."""
+    ecn_interval: Annotated[float, Field(ge=0.001, le=60)] | None = None
+    """Seconds between two steps of Pmax."""
     pfc_watchdog: Seconds | None = None
     """Seconds after which a storm is detected; 0: off."""
     pfc_watchdog_restoration: Seconds | None = None

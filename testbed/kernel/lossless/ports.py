@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from testbed.errors import InputError
 from testbed.kernel.bpf import BpfObject
+from testbed.kernel.lossless import ethtool
 from testbed.kernel.lossless.layout import constants, structures
 from testbed.kernel.rtnetlink import Rtnetlink
 
@@ -94,6 +95,11 @@ class Ports:
         self._read = 0
         self._ended: list[Episode] = []
         self._undo = ExitStack()
+
+    def show_counters(self) -> None:
+        """Have `ethtool -S` in programs that this process starts from now on show the counters of ports, too."""
+        numbers = [self._programs.object.number(name) for name in ethtool.SHARED]
+        self._undo.enter_context(ethtool.found_first(numbers))
 
     def follow(self) -> None:
         """Follow from now on what congestion control and buffers need: the peer of each queue pair that connects, and

@@ -1,6 +1,7 @@
 """Lossless links: nothing is dropped, pauses are real frames, bytes add up, all can be changed and is read back."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from lossless_lab import BEST_EFFORT, ECT, LOSSLESS, cnps_of, icrc_holds, incast, pair
@@ -15,6 +16,7 @@ from testbed.records.counter_names import find
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.evidence import counters
 from testbed.workload.attributes import Attributes
+from testbed.workload.tools import Side, perftest
 
 FILE = """
 name: lossless
@@ -241,3 +243,25 @@ def test_a_slow_receiver_slows_its_sender_down_and_nothing_is_lost(lab: Lab) -> 
     assert 4 < slow.elapsed_s / plain < 5.5
     assert lab.interface("leaf:e3").lossless.queue(3).dropped_packets == 0
     assert lab.interface("c:eth1").lossless.counters()["tx_prio3_pause"] > 4
+
+
+@pytest.mark.fresh
+def test_an_ack_timeout_below_a_pause_is_a_warning_whichever_program_has_it(lab: Lab, tmp_path: Path) -> None:
+    """At 100 Mbit/s a pause takes 0.336 s: t is 17 at least. A class without pauses has none."""
+    warnings = lab.scheduler.programs.warnings
+
+    def told(timeout: int, dscp: int) -> list[str]:
+        pair(lab, "a", "b", Attributes(timeout=timeout, traffic_class=dscp << 2))
+        lab.scheduler.catch_up()
+        return warnings[:]
+
+    assert [told(14, 0), told(17, 26), told(0, 26)] == [[], [], []]
+    sides = [Side.of(lab.host(name)["eth1"]) for name in "ab"]
+    options = ["-n", "20", "--tclass", "104", "-u", "15"]
+    assert perftest("ib_send_bw", *sides, tmp_path, options=options, within=30, ready=lab.scheduler.ready).ok
+    lab.scheduler.catch_up()
+    [text] = warnings
+    assert "at 100 Mbit/s one pause frame stops a link for 0.336 s" in text
+    assert "an ACK timeout of 0.134 s (15)" in text
+    assert text.endswith("17 or more")
+    assert told(15, 26) == [text]

@@ -27,7 +27,8 @@ OF_RXE = (
 def lossless(*, switch: bool) -> dict[str, int]:
     """The counters of a port of a lossless link, all of whose queues are used."""
     config, state = structures()["port_config"](), structures()["port_state"]()
-    config.algorithm = constants()["DCQCN"]
+    config.algorithm, config.lossless = constants()["DCQCN"], 1 << 3 | 1 << 4
+    config.marking[3].interval_us = 1
     for queue in state.queue:
         queue.in_packets = 1
     address = bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1))

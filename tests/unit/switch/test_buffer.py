@@ -50,8 +50,14 @@ def test_alpha_is_a_ratio_of_small_numbers(alpha: float, ratio: float) -> None:
 def test_lossless_queues_are_marked_and_watched() -> None:
     values = SONIC.replace(ecn_min=5_000, ecn_max=200_000, ecn_probability=1, pfc_watchdog=0.2)
     found = port_values(values, buffer_of("leaf", values, LOSSLESS, 4, 1500), LOSSLESS)
-    assert found["marking"] == {3: (5_000, 200_000, 655)}
+    assert found["marking"] == {3: (5_000, 200_000, 655, 0)}
     assert found["watchdog_detect_ns"] == 200_000_000
+
+
+def test_automatic_ecn_has_an_interval() -> None:
+    values = SONIC.replace(ecn_min=5_000, ecn_max=200_000, ecn_control="adaptive", ecn_interval=0.05)
+    found = port_values(values, buffer_of("leaf", values, LOSSLESS, 4, 1500), LOSSLESS)
+    assert found["marking"] == {3: (5_000, 200_000, 655, 50_000)}
 
 
 def test_marking_has_a_range() -> None:

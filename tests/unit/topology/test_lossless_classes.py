@@ -90,7 +90,7 @@ def test_the_queues_of_an_end_are_those_of_its_link_but_for_what_it_says_itself(
         ("^{weights: {3: 80}, strict: [3]}", "priority 3 is in 'strict' and in 'weights'"),
         ("^{weights: {6: 80}}", "priorities 6 and 7 are served before all"),
         ("{weights: {3: ^0}}", "greater than or equal to 1"),
-        ("{^ecn_nim: 1}", "unknown key 'ecn_nim' in 'qos'; allowed: ecn_max"),
+        ("{^ecn_nim: 1}", "unknown key 'ecn_nim' in 'qos'; allowed: ecn_control"),
     ],
 )
 def test_queues_that_cannot_be_are_refused(qos: str, message: str) -> None:

@@ -99,10 +99,12 @@ union ib_gid {
 };
 struct ib_gid_attr {
 	union ib_gid gid;
+	struct net_device *ndev;
 };
 struct ib_global_route {
 	const struct ib_gid_attr *sgid_attr;
 	union ib_gid dgid;
+	__u8 traffic_class;
 };
 struct rdma_ah_attr {
 	struct ib_global_route grh;
@@ -112,6 +114,7 @@ struct ib_qp_attr {
 	enum ib_mtu path_mtu;
 	__u32 rq_psn, dest_qp_num;
 	struct rdma_ah_attr ah_attr;
+	__u8 timeout;
 };
 struct ib_qp {
 	__u32 qp_num;

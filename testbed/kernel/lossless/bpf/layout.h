@@ -23,9 +23,10 @@ enum miss_action { MISS_KEEP, MISS_CPU, MISS_DROP };
 enum cnp_per { PER_QP, PER_ADDRESS, PER_PORT };
 enum probe { NO_PROBE, PROBE_WAITS, PROBE_SENT };
 
-/* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. */
+/* Thresholds of a queue in bytes; the probability at `max` in 1/65536. Nothing is marked where `max` is 0. `interval_us`: the
+ * time between two looks of the controller that moves the probability; 0 is none. */
 struct marking {
-	__u32 min, max, probability, unused;
+	__u32 min, max, probability, interval_us;
 };
 
 struct port_config {
@@ -73,6 +74,7 @@ struct queue {
 	__u64 reserve, shared; /* of the bytes, those that are charged to the queue: lossy classes of a switch only */
 	__u64 sent_bytes, sent_packets;
 	__u64 dropped_bytes, dropped_packets, marked;
+	__u64 probability, average, averaged_at, adapt_at; /* of its controller; the average in 1/16 bytes */
 	__u64 in_bytes, in_packets; /* that came to the queue */
 	__s64 deficit;
 	__u64 sent_at;
@@ -104,6 +106,7 @@ struct port_state {
 	__u64 no_memory;
 	__u64 random;
 	__u64 taken_in_at; /* when a NIC has taken in all that came */
+	__u64 least_timeout; /* the shortest ACK timeout of a queue pair, as it gives it, if it is shorter than a pause */
 	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
 	__u64 sequences, unsorted; /* queue pairs, each in both roles, whose packets a NIC puts in order; packets of others */
 	__u64 draining;		   /* of a sorter: bits of sequences that may have packets to deliver */

@@ -5,6 +5,7 @@
  * what goes out admits packets to the queues, because programs of tc have the helpers for that, and qdiscs have not. */
 #include "kernel.h"
 #include "balance.h"
+#include "marking.h"
 #include "next_hop.h"
 #include "qdisc.h"
 
@@ -43,21 +44,6 @@ int comes_in(struct __sk_buff *ctx)
 	}
 	ctx->tc_index = 0;
 	return receive(ctx, port, config);
-}
-
-static __always_inline void mark(struct __sk_buff *ctx, const struct port_config *config, struct port_state *state,
-				 __u32 class)
-{
-	const struct marking *marking = &config->marking[class];
-	struct queue *queue = &state->queue[class];
-
-	if (!marking->max || queue->bytes <= marking->min)
-		return;
-	if (queue->bytes <= marking->max &&
-	    (next_random(&state->random) & 0xffff) >= (__u64)marking->probability * (queue->bytes - marking->min) / ((marking->max - marking->min) ?: 1))
-		return;
-	if (bpf_skb_ecn_set_ce(ctx) > 0)
-		queue->marked++;
 }
 
 SEC("tcx/egress")

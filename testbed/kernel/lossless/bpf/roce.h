@@ -119,8 +119,51 @@ struct {
 } own_numbers SEC(".maps");
 SHARED(connections, struct counter);
 
+/* The port and the class of each queue pair that is ready to receive. */
+struct placed {
+	__u32 port, class;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct placed);
+} places SEC(".maps");
+
 #define IB_QP_AV (1 << 7)
+#define IB_QP_TIMEOUT (1 << 9)
 #define IB_QP_DEST_QPN (1 << 20)
+#define TIMEOUT_UNIT_NS 4096 /* of an ACK timeout t, which is 2^t of them; 0 is none */
+
+static __always_inline void place(struct rxe_qp *qp, struct ib_qp_attr *attr)
+{
+	struct placed place = { .port = BPF_CORE_READ(attr, ah_attr.grh.sgid_attr, ndev, group) };
+	struct port_config *config = config_of(place.port);
+	__u64 key = (__u64)qp;
+
+	if (!place.port || !config || config->kind != NIC)
+		return;
+	place.class = config->class_of_dscp[BPF_CORE_READ(attr, ah_attr.grh.traffic_class) >> 2 & 63] & (CLASSES - 1);
+	bpf_map_update_elem(&places, &key, &place, 0);
+}
+static __always_inline void note_timeout(struct rxe_qp *qp, __u64 timeout)
+{
+	__u64 key = (__u64)qp;
+	struct placed *place = bpf_map_lookup_elem(&places, &key);
+	struct port_config *config;
+	struct port_state *state;
+
+	if (!place || !timeout || timeout > 31)
+		return;
+	config = config_of(place->port);
+	state = state_of(place->port);
+	if (!config || !state || !(config->honours_pause >> place->class & 1))
+		return;
+	if ((__u64)TIMEOUT_UNIT_NS << timeout >= (__u64)MOST_QUANTA * QUANTUM_BITS / 8 * config->ns_per_kib / 1024)
+		return;
+	if (!state->least_timeout || timeout < state->least_timeout)
+		state->least_timeout = timeout;
+}
 
 SEC("fentry/rxe_qp_from_attr")
 int BPF_PROG(qp_connects, struct rxe_qp *qp, struct ib_qp_attr *attr, int mask)
@@ -132,8 +175,11 @@ int BPF_PROG(qp_connects, struct rxe_qp *qp, struct ib_qp_attr *attr, int mask)
 	struct counter *number;
 	__u32 zero = 0;
 
+	if (mask & IB_QP_TIMEOUT)
+		note_timeout(qp, BPF_CORE_READ(attr, timeout));
 	if (!(mask & IB_QP_DEST_QPN) || !(mask & IB_QP_AV))
 		return 0;
+	place(qp, attr);
 	gid = BPF_CORE_READ(attr, ah_attr.grh.sgid_attr);
 	bpf_probe_read_kernel(key.address, 16, (void *)gid + bpf_core_field_offset(struct ib_gid_attr, gid));
 	key.qpn = BPF_CORE_READ(qp, ibqp.qp_num);
