@@ -5,7 +5,7 @@ from testbed.workload import Attributes, Streams
 OUT = "leaf:e5"
 """To the receiver."""
 LOSSLESS, LOSSY = 3, 0
-ATTRIBUTES = Attributes(timeout=16, retry_cnt=3, traffic_class=26 << 2)
+ATTRIBUTES = Attributes(timeout=18, retry_cnt=3, traffic_class=26 << 2)
 
 
 class Settings(Parameters):

@@ -100,7 +100,7 @@ def even(parts: list[float]) -> bool:
 def connected(near: HostInterface, far: HostInterface) -> Endpoint:
     here, there = open_endpoint(near, memory=1 << 19), open_endpoint(far, memory=1 << 19)
     # Packets wait behind those of other flows for longer than the 68 ms of 14.
-    connect_pair(here, there, Attributes(timeout=20, traffic_class=DSCP << 2))
+    connect_pair(here, there, Attributes(timeout=21, traffic_class=DSCP << 2))
     return here
 
 

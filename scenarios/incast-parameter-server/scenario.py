@@ -68,7 +68,7 @@ class IncastParameterServer(Scenario[Settings]):
         for nic in nics if p.control == "none" else ():
             nic.control_congestion("none")
         gradients = [np.full(GRADIENT, rank, np.uint8) for rank in range(len(nics))]
-        attributes = Attributes(timeout=18, retry_cnt=3, traffic_class=p.dscp << 2 | ECN_CAPABLE)
+        attributes = Attributes(timeout=20, retry_cnt=3, traffic_class=p.dscp << 2 | ECN_CAPABLE)
 
         died, gathered, began = "", 0.0, run.now
         with run.step(f"a step, by a {p.exchange}"), Group(nics, attributes) as group:

@@ -34,14 +34,14 @@ class PauseStormWatchdog(Scenario[Settings]):
     tags = ("fabric", "congestion", "lossless")
     variants = (
         Variant("as-is", "fault", "no watchdog"),
-        Variant("watchdog", "healthy", "SONiC's watchdog with 200 ms, action drop", {"watchdog": 0.2}),
+        Variant("watchdog", "healthy", "SONiC's watchdog, action drop", {"watchdog": 0.7}),
     )
 
     def run(self, run: Run, p: Settings) -> None:
         nics = {node.name: node["eth1"] for node in run.lab.nodes.values() if isinstance(node, Host)}
         to_sick, uplink = run.lab.interface("leaf2:e1").lossless, run.lab.interface("leaf1:e5").lossless
         if p.watchdog:
-            run.lab.switch("leaf2").change_profile(pfc_watchdog=p.watchdog)
+            run.lab.switch("leaf2").change_profile(pfc_watchdog=p.watchdog, pfc_watchdog_poll=p.watchdog / 2)
         pairs = [(nics["worker1"], nics["sick"]), (nics["worker2"], nics["well"]), (nics["worker3"], nics["well"])]
         with Streams(pairs, ATTRIBUTES) as streams:
             with run.step("three workers write, one of them to the NIC that will be sick"):

@@ -14,7 +14,7 @@ BLACK = (("s1", "s5"), ("s6", "s5"), ("s4", "s5"))
 """The incast."""
 MESSAGE, MESSAGES, SENDERS = 200_000, 3, 3
 """Bytes of a WRITE, how many each queue pair posts, and how many queue pairs each flow has."""
-ATTRIBUTES = Attributes(timeout=14, retry_cnt=6, traffic_class=26 << 2)
+ATTRIBUTES = Attributes(timeout=19, retry_cnt=6, traffic_class=26 << 2)
 """Each sends what is not acknowledged again every 68 ms, for half a second."""
 
 
@@ -50,7 +50,7 @@ class PfcDeadlock(Scenario[Settings]):
         Variant("as-is", "fault", "two dead hosts, MACs aged out, flooding to the uplinks"),
         Variant("drop", "healthy", "lossless packets for an unknown MAC are dropped", {"unknown": "drop"}),
         Variant("mac-age", "healthy", "MACs live longer than ARP entries", {"mac_age": 20_000}),
-        Variant("watchdog", "healthy", "a PFC watchdog with 200 ms in all switches", {"watchdog": 0.2}),
+        Variant("watchdog", "healthy", "a PFC watchdog in all switches", {"watchdog": 1.7}),
         Variant("hosts-alive", "healthy", "nobody is dead", {"dead": False}),
         Variant("no-flood-to-uplinks", "healthy", "flooding stays in the rack", {"flood_uplinks": False}),
     )
@@ -64,7 +64,7 @@ class PfcDeadlock(Scenario[Settings]):
                 switch.run("bridge", "vlan", "add", "vid", "10", "dev", port)
         if p.watchdog:
             for each in run.lab.switches():
-                each.change_profile(pfc_watchdog=p.watchdog)
+                each.change_profile(pfc_watchdog=p.watchdog, pfc_watchdog_poll=p.watchdog / 2)
 
         with run.step("queue pairs are connected, and all MACs are known"):
             flows = [(pair, self.connect(run, *pair)) for pair in (PURPLE, BLUE, *BLACK) for _ in range(SENDERS)]

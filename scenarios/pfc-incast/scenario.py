@@ -43,7 +43,7 @@ class PfcIncast(Scenario[Settings]):
         out = run.lab.interface(OUT).lossless
         inward = [run.lab.interface(f"leaf:e{number}").lossless for number in range(1, 5)]
 
-        attributes = Attributes(timeout=16, retry_cnt=p.retry_cnt, traffic_class=p.dscp << 2)
+        attributes = Attributes(timeout=18, retry_cnt=p.retry_cnt, traffic_class=p.dscp << 2)
         with (
             Streams([(sender, receiver) for sender in senders], attributes, size=MESSAGE) as streams,
             run.step(f"each writes {MESSAGES * MESSAGE >> 10} KB"),

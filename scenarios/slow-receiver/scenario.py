@@ -46,7 +46,7 @@ class SlowReceiverPausesTheFabric(Scenario[Settings]):
 
     tags = ("fabric", "congestion", "lossless")
     variants = (
-        Variant("as-is", "fault", "all flows in one class; a PFC watchdog with 200 ms is on", {"watchdog": 0.2}),
+        Variant("as-is", "fault", "all flows in one class; a PFC watchdog is on", {"watchdog": 0.7}),
         Variant("dcqcn", "fault", "the NICs run DCQCN", {"control": "dcqcn"}),
         Variant("own-class", "healthy", "the other flow has a lossless class of its own", {"dscp": 34}),
     )
@@ -57,7 +57,7 @@ class SlowReceiverPausesTheFabric(Scenario[Settings]):
         for nic in nics.values() if p.control == "none" else ():
             nic.control_congestion("none")
         if p.watchdog:
-            run.lab.switch("leaf2").change_profile(pfc_watchdog=p.watchdog)
+            run.lab.switch("leaf2").change_profile(pfc_watchdog=p.watchdog, pfc_watchdog_poll=p.watchdog / 2)
 
         def pauses() -> list[int]:
             """Frames that the slow NIC sent, and that came over the uplink."""

@@ -80,6 +80,6 @@ class SprayWithoutReordering(Scenario[Settings]):
 def connected(run: Run, near: HostInterface, far: HostInterface) -> Endpoint:
     here, there = (open_endpoint(nic, memory=1 << 18) for nic in (near, far))
     # retry_cnt 7: rxe retries for ever, or the queue pairs would end.
-    connect_pair(here, there, Attributes(timeout=18, retry_cnt=7, traffic_class=DSCP << 2))
+    connect_pair(here, there, Attributes(timeout=20, retry_cnt=7, traffic_class=DSCP << 2))
     run.expect("a first WRITE", here.write(20_000, within=10).status, "SUCCESS")
     return here
