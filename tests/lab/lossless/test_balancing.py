@@ -218,17 +218,23 @@ def test_a_slow_path_gets_less_if_queues_decide(lab: Lab) -> None:
     assert seconds["adaptive"] < 0.7 * seconds["spray"]
 
 
-@pytest.mark.topology(leaves("adaptive", reorder=128))
-def test_a_path_that_goes_is_left_and_one_that_comes_back_is_used(lab: Lab) -> None:
-    """The next hops of a port that is down go from the route. The first packets show those that stay."""
+@pytest.mark.parametrize(
+    "balancing",
+    [pytest.param(one, marks=pytest.mark.topology(leaves(one, routing="frr"))) for one in ("spray", "adaptive")],
+)
+def test_a_path_that_goes_is_left_and_one_that_comes_back_is_used(lab: Lab, balancing: str) -> None:
+    """FRR takes the next hop away and back. No packet is lost on it, and the others have its share at once."""
     ping(lab, "c", 64)
-    with injected(lab, LinkDown(end="leaf1:up3")):
-        ping(lab, "c", 64)
+    with injected(lab, LinkDown(end="spine3:e1")):
+        lab.routing.converged(within=30, without=["leaf1:up3"])
         shares = ping(lab, "c", 300)
-    assert shares[3] == 0
-    assert all(60 < shares[up] < 140 for up in range(3))
+        assert (shares[3], sum(shares)) == (0, 300)
+        assert all(80 < share < 120 for share in shares[:3])
+    lab.routing.converged(within=60)
     ping(lab, "c", 1200)
-    assert all(share > 30 for share in ping(lab, "c", 300))
+    shares = ping(lab, "c", 300)
+    assert sum(shares) == 300
+    assert all(share > 30 for share in shares), balancing
 
 
 @pytest.mark.topology(leaves({0: "spray", 3: "ecmp"}))

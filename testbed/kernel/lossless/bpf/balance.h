@@ -10,7 +10,8 @@
 
 #define BUCKETS 32
 #define SPREAD 16 /* ports that packets to an address take, at most */
-#define EXPLORE 256 /* one in so many packets tries the next bucket */
+#define EXPLORE 256 /* one in so many packets tries another bucket */
+#define STRIDE 9    /* from a bucket to the next that is tried: four of them meet each quarter */
 #define PATHS 4096  /* addresses; a hash has the number of its address, and a mark */
 #define OWN_HASH 0x2a5b
 #define HASH_OF(bucket, slot) ((2 * (bucket) + 1) << 26 | (slot) << 14 | OWN_HASH)
@@ -116,21 +117,18 @@ static __always_inline __u32 least_loaded(struct paths *paths, __u32 class, __u3
 	return best;
 }
 
-/* The bucket of a packet's flowlet, which has a new one after a gap. */
-static __always_inline __u32 flowlet_bucket(struct pool *pool, __u64 flow)
+/* Whether a packet goes on with a flowlet; its bucket is that of the flowlet then. */
+static __always_inline int goes_on(struct flowlet *flowlet, const struct pool *pool, __u64 now, __u32 *bucket)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct flowlet *found = bpf_map_lookup_elem(&flowlets, &flow), created = { .last = now };
+	__u64 last = flowlet->last;
 
-	if (found) {
-		if (now - found->last > pool->flowlet_ns)
-			found->bucket = next_random(&pool->random);
-		found->last = now;
-		return found->bucket & (BUCKETS - 1);
-	}
-	created.bucket = next_random(&pool->random);
-	bpf_map_update_elem(&flowlets, &flow, &created, 0);
-	return created.bucket & (BUCKETS - 1);
+	flowlet->last = now;
+	*bucket = flowlet->bucket & (BUCKETS - 1);
+	return now - last <= pool->flowlet_ns;
+}
+static __always_inline __u32 bucket_at_random(struct paths *paths, struct pool *pool)
+{
+	return paths->bucket[next_random(&pool->random) % (paths->number ?: 1) & (SPREAD - 1)];
 }
 static __always_inline __u64 mixed(__u64 hash, __u64 word)
 {
@@ -142,9 +140,10 @@ static __always_inline __u64 mixed(__u64 hash, __u64 word)
 GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 {
 	struct destination key = {};
-	__u64 source[2] = {}, flow = 0;
+	__u64 source[2] = {}, flow = 0, now = bpf_ktime_get_ns();
+	struct flowlet *flowlet = (void *)0;
 	struct paths *paths;
-	__u32 slot = 0, bucket, start, ports = 0, algorithm;
+	__u32 slot = 0, bucket = 0, start, ports = 0, algorithm;
 	__u8 protocol = 0;
 
 	if (!pool || class >= CLASSES)
@@ -165,22 +164,36 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	if (!paths)
 		return 0;
 	algorithm = pool->balancing[class];
-	start = paths->turn++;
 	if (algorithm == FLOWLET) {
 		__u64 *address = (__u64 *)key.address;
 
 		flow = mixed(mixed(mixed(key.lab_owner, source[0]), source[1]), address[0]);
 		if (protocol != PROTOCOL_UDP && protocol != PROTOCOL_TCP)
 			ports = 0;
-		bucket = flowlet_bucket(pool, mixed(mixed(flow, address[1]), ports));
-	} else if (algorithm == RANDOM) {
-		bucket = next_random(&pool->random) & (BUCKETS - 1);
-	} else if (start < BUCKETS || !(start % EXPLORE) || !paths->number) {
-		bucket = paths->tried++ & (BUCKETS - 1);
+		flow = mixed(mixed(flow, address[1]), ports);
+		flowlet = bpf_map_lookup_elem(&flowlets, &flow);
+		if (flowlet && goes_on(flowlet, pool, now, &bucket)) {
+			bpf_set_hash(ctx, HASH_OF(bucket, slot));
+			return 0;
+		}
+	}
+	start = paths->turn++;
+	if (start < BUCKETS || !(start % EXPLORE) || !paths->number) {
+		bucket = paths->tried & (BUCKETS - 1);
+		paths->tried += STRIDE;
 	} else if (algorithm == SPRAY) {
 		bucket = paths->bucket[(start + paths->offset) % paths->number & (SPREAD - 1)];
-	} else {
+	} else if (algorithm == ADAPTIVE) {
 		bucket = least_loaded(paths, class, start + paths->offset);
+	} else {
+		bucket = bucket_at_random(paths, pool);
+	}
+	if (flowlet) {
+		flowlet->bucket = bucket;
+	} else if (algorithm == FLOWLET) {
+		struct flowlet created = { .last = now, .bucket = bucket };
+
+		bpf_map_update_elem(&flowlets, &flow, &created, 0);
 	}
 	bpf_set_hash(ctx, HASH_OF(bucket, slot));
 	return 0;

@@ -28,7 +28,7 @@ static __always_inline void begin_hpcc(struct flow *flow, const struct hpcc *val
 	flow->limited = 1;
 	flow->rate = flow->target = line;
 	flow->window = flow->reference = window_of_line(values, line);
-	flow->stage = 0;
+	flow->stage = flow->rtts = 0;
 	flow->use = ONE;
 	flow->acked_bytes = flow->sent_bytes;
 	flow->echo_at = now;
@@ -73,6 +73,10 @@ GLOBAL int on_telemetry(struct flow *flow, struct journey *last, struct journey 
 		return 0;
 	if (!now->hops) /* it went through a tunnel, or ports without telemetry: nothing is known */
 		return 0;
+	if (!flow->rtts++) { /* nothing is known yet that it could be compared with */
+		*last = *now;
+		return 0;
+	}
 	measure(flow, last, now, values);
 	update = ((now->psn - flow->update_psn) & 0xffffff) < 1 << 23;
 	if (flow->use >= values->eta || flow->stage >= values->stages) {
@@ -92,7 +96,6 @@ GLOBAL int on_telemetry(struct flow *flow, struct journey *last, struct journey 
 	}
 	flow->window = window;
 	flow->rate = MIN(window * 8000 / (values->rtt_ns / 1000 ?: 1) * 1000, line);
-	flow->rtts++;
 	return 0;
 }
 /* When a window lets a queue pair send: 0 at once, else the time at which it does whatever comes. */
