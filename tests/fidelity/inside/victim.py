@@ -21,6 +21,8 @@ RECEIVERS = {"victim": "l3:hother", "others": "t4:hr"}
 PATHS = {"s1": "l3", "s2": "l3", "s3": "l4", "s4": "l4", "a": "l3", "b": "l4"}
 """Which leaf a sender's packets go by."""
 DCQCN = {"scale": 250, "additive_bps": 10e6, "hyper_bps": 100e6, "least_bps": 5e6, "increase_bytes": 1250000}
+RUNS = (("none", 0, 1.0), ("none", 2, 3.0), ("dcqcn", 2, 1.0))
+"""Congestion control, the number of senders on T3, the seconds that are measured."""
 PROFILE = {"buffer": 160000, "pfc_headroom": 20000, "ecn_min": 2200, "ecn_max": 30000, "ecn_probability": 10}
 
 
@@ -55,18 +57,11 @@ def topology():
     return {"name": "victim", "topology": {"lossless": lossless, "kinds": kinds, "nodes": nodes, "links": links}}
 
 
-RUNS = (("none", 0, 1.0), ("none", 2, 3.0), ("dcqcn", 2, 1.0))
-"""Congestion control, the number of senders on T3, the seconds that are measured."""
-
-
 @pytest.mark.topology(yaml.safe_dump(topology()))
-def test_victim(lab, figures):
+@pytest.mark.parametrize(("control", "more", "seconds"), RUNS, ids=[f"{control}-{more}" for control, more, _ in RUNS])
+def test_victim(lab, figures, control, more, seconds):
+    """Rates over the link's, and pause frames in a second."""
     nics = {name[1:]: node["eth1"] for name, node in lab.nodes.items() if name.startswith("h")}
-    figures |= {"rate": RATE, "runs": [measured(lab, nics, *run) for run in RUNS]}
-
-
-def measured(lab, nics, control, more, seconds):
-    """Rates and pause frames in a second."""
     for nic in nics.values():
         nic.control_congestion(control)
     senders = [("s1", "t1"), ("s2", "t1"), ("s3", "t1"), ("s4", "t1"), ("a", "t3"), ("b", "t3")][: 4 + more]
@@ -75,14 +70,16 @@ def measured(lab, nics, control, more, seconds):
     keep_busy(lab, flows, START_S)
     before = counted(lab)
     passed = keep_busy(lab, flows, seconds)
-    found = {name: (count - before[name]) / passed for name, count in counted(lab).items()}
+    figures |= {name: (count - before[name]) / passed for name, count in counted(lab).items()}
     lab.scheduler.sleep(2)  # what is under way ends
-    return {"control": control, "more": more, **found}
 
 
 def counted(lab):
-    """Bits of payload that the victim's flow and all others got through, and the pause frames that switches got."""
-    payload = {name: 8 * 1024 * lab.interface(end).lossless.queue(3).sent_packets for name, end in RECEIVERS.items()}
+    """What of the link's rate is payload that the victim's flow and all others got through, in seconds of the link; and
+    the pause frames that switches got."""
+    payload = {
+        name: 8 * 1024 / RATE * lab.interface(end).lossless.queue(3).sent_packets for name, end in RECEIVERS.items()
+    }
     ports = {name: lab.switch(name).interfaces.values() for name in ("t1", "t3", "t4", "l3", "l4")}
     pauses = {
         name: sum(port.lossless.counters()["SAI_PORT_STAT_PFC_3_RX_PKTS"] for port in of) for name, of in ports.items()
