@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from testbed.errors import InputError
 from testbed.faults.fault import End, Fault, Verified
 from testbed.faults.rule import Hook, Rule
-from testbed.kernel.lossless.port_counters import PRIORITIES
+from testbed.kernel.lossless.layout import PRIORITIES
 from testbed.lab import HostInterface, Interface, Lab, Node
 
 Percent = Annotated[float, Field(gt=0, le=100)]

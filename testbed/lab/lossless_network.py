@@ -138,12 +138,8 @@ class LosslessNetwork:
     def catch_up(self) -> None:
         """End the pauses after which nothing came for a while, and look at the queue pairs that have connected."""
         self._ports.end_episodes(time.monotonic_ns())
-        found = []
-        for number, (_, interface, _) in self._ends.items():
-            state, port = self._ports.states[number], interface.port
-            if state.least_timeout and port and (rate := port.link()[0]):
-                found.append((rate, state.least_timeout))
-        self._warn(timeout_warnings(found))
+        ports = (end.interface.port for end in self._ends.values())
+        self._warn(timeout_warnings(found for port in ports if port and (found := port.hasty())))
 
     def drain(self) -> None:
         episodes, lost = self._ports.episodes()

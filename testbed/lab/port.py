@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from testbed.errors import InputError, did_you_mean
 from testbed.kernel.lossless import port_counters
-from testbed.kernel.lossless.layout import constants
-from testbed.kernel.lossless.port_counters import PRIORITIES
+from testbed.kernel.lossless.layout import PRIORITIES, constants
 from testbed.kernel.lossless.ports import Ports
 from testbed.lab.overlay import Overlay
 from testbed.nic.congestion_control import Algorithm
@@ -140,8 +139,7 @@ class Port:
 
     def link(self) -> tuple[int | None, float]:
         """Return rate and delay of the link, read back."""
-        rate = round(8 * KIB * 1e9 / self._config.ns_per_kib) if self._config.ns_per_kib else None
-        return rate, self._config.delay_ns / 1e9
+        return rate_of(self._config.ns_per_kib), self._config.delay_ns / 1e9
 
     def configure(self, values: Mapping[str, Any]) -> None:
         """Set new values of settings below the changes that are in force."""
@@ -177,10 +175,10 @@ class Port:
                     setattr(config, name, bits(value))
                 case "marking":
                     for priority in PRIORITIES:
-                        new = Marking(*value.get(priority, ()))
-                        for field, number in new._asdict().items():
-                            setattr(config.marking[priority], field, number)
-                        state.queue[priority].adapt_at = 0  # a controller begins again
+                        one, new = config.marking[priority], Marking(*value.get(priority, ()))
+                        if new != Marking(*(getattr(one, field) for field in Marking._fields)):
+                            one.min, one.max, one.probability, one.interval_us = new
+                            state.queue[priority].adapt_at = 0  # its controller begins again
                 case "dscp":
                     known = {CONTROL_DSCP: CONTROL_PRIORITY, **value}
                     config.class_of_dscp[:] = [known.get(dscp, 0) for dscp in range(64)]
@@ -226,6 +224,13 @@ class Port:
         """Return the number of pause frames that it has received, of all priorities."""
         return sum(self._state.rx_pause)
 
+    def hasty(self) -> tuple[int, int] | None:
+        """Return the shortest ACK timeout t of a NIC's queue pairs that is below a pause, behind the rate that the link
+        had then; None if no queue pair of a class with pauses has one."""
+        state = self._state
+        rate = rate_of(state.timeout_ns_per_kib)
+        return (rate, state.least_timeout) if rate else None
+
     def rates(self) -> list[tuple[str, int, int]]:
         """Return the queue pairs of a NIC that congestion control knows: address of the peer, its number there, and
         bits per second; 0 for one that is not limited."""
@@ -258,6 +263,11 @@ def pause_frame(mac: str, priority: int, quanta: int = 0xFFFF) -> bytes:
 def ns_per_kib(rate: int | None) -> int:
     """Return the time that 1024 bytes take at a rate in bits per second; 0 without one."""
     return round(8 * KIB * 1e9 / rate) if rate else 0
+
+
+def rate_of(ns: int) -> int | None:
+    """Return the bits per second at which 1024 bytes take so many nanoseconds; None for 0."""
+    return round(8 * KIB * 1e9 / ns) if ns else None
 
 
 def quanta(weights: Mapping[int, int], mtu: int) -> list[int]:

@@ -4,7 +4,6 @@ The time of a packet, of a pause, and after which a pause is sent again follow f
 gives do not: the warnings here are about those that break the law.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,8 +13,9 @@ LONGEST_BITS = constants()["MOST_QUANTA"] * constants()["QUANTUM_BITS"]
 """The longest pause, in bit times (IEEE 802.1Qbb)."""
 
 
-TIMEOUT_UNIT_S = 4.096e-6
-"""An ACK timeout t is 2^t of them (InfiniBand, 9.9.2.1.3)."""
+def ack_timeout_s(timeout: int) -> float:
+    """Return the seconds of an ACK timeout of 1..31."""
+    return constants()["TIMEOUT_UNIT_NS"] / 1e9 * (1 << timeout)
 
 
 def pause_s(rate: int) -> float:
@@ -60,10 +60,10 @@ def timeout_warnings(shortest: Iterable[tuple[int, int]]) -> list[str]:
     links, and the shortest ACK timeouts t there that are below a pause."""
     found: dict[tuple[int, int], str] = {}
     for rate, timeout in shortest:
-        enough = math.ceil(math.log2(pause_s(rate) / TIMEOUT_UNIT_S))
+        enough = next(longer for longer in range(timeout, 32) if ack_timeout_s(longer) >= pause_s(rate))
         found[rate, timeout] = (
             f"at {rate / 1e6:g} Mbit/s one pause frame stops a link for {pause_s(rate):.3g} s, and queue pairs of a "
-            f"lossless class have an ACK timeout of {TIMEOUT_UNIT_S * 2**timeout:.3g} s ({timeout}): they send again "
+            f"lossless class have an ACK timeout of {ack_timeout_s(timeout):.3g} s ({timeout}): they send again "
             f"what only waits. Times of the link's rate: {enough} or more"
         )
     return list(found.values())

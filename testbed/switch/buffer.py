@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from testbed.errors import InputError
-from testbed.kernel.lossless.layout import constants
+from testbed.kernel.lossless.layout import PRIORITIES, constants
 from testbed.switch.profile import Profile
 from testbed.topology.plan import CONTROL_PRIORITY, PAUSE_PRIORITY, Lossless
 
-PRIORITIES = range(8)
 HEADER = 18
 """Bytes of an Ethernet header with a VLAN tag, which the MTU does not count."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from testbed.errors import InputError
+from testbed.lab.slow_motion import ack_timeout_s
 from testbed.nic.connections import source_port
 
 VALID: dict[str, range | tuple[int, ...]] = {
@@ -16,7 +17,6 @@ VALID: dict[str, range | tuple[int, ...]] = {
     "hop_limit": range(1, 256),
     "max_rd_atomic": range(1, 129),
 }
-TIMEOUT_UNIT_US = 4.096
 STATUSES = (
     "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR",
     "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR",
@@ -63,7 +63,7 @@ class Attributes:
         """Return nominal seconds until RETRY_EXC_ERR on a path that is dead. Infinite where rxe never gives up."""
         if self.timeout == 0 or self.retry_cnt == 7:
             return float("inf")
-        return (self.retry_cnt + 1) * TIMEOUT_UNIT_US * (1 << self.timeout) / 1e6
+        return (self.retry_cnt + 1) * ack_timeout_s(self.timeout)
 
     @property
     def source_port(self) -> int:

@@ -87,14 +87,15 @@ def number(
     published: Published | None = None,
     computed: float | Mean | None = None,
     form: str = "{:.2f}",
+    within: float = CLOSE,
     strict: bool = False,
     why: str = "",
     known: str = "",
 ) -> Row:
     """A number, and the one that it should be: the published one, or if that is words or none, the computed one.
 
-    They agree if the ratio is within 15 % of one, or if the interval of our draws has the other. `strict` is for many
-    draws of exactly what is computed: they may be off by three standard errors.
+    They agree if the ratio is `within` so much of one, or if the interval of our draws has the other. `strict` is for
+    many draws of exactly what is computed: they may be off by three standard errors.
     """
     printed = published.value if published and not isinstance(published.value, str) else None
     compared = printed if printed is not None else middle(computed) if computed is not None else None
@@ -104,7 +105,7 @@ def number(
     if strict and isinstance(ours, Mean):
         agrees = off <= STRICT * ours.error
     else:
-        agrees = off <= CLOSE * compared or (isinstance(ours, Mean) and off <= ours.half)
+        agrees = off <= within * compared or (isinstance(ours, Mean) and off <= ours.half)
     cells = [*printing(published, form), "" if computed is None else shown(computed, form), shown(ours, form)]
     return Row(what, *cells, mean / compared, agrees, why, known)
 

@@ -50,8 +50,12 @@ def main() -> None:
     match sys.argv[1:]:
         case ["-S" | "--statistics", interface]:
             status = subprocess.run([ethtool, "-S", interface], check=False).returncode
-            lines = [f"     {name}: {value}" for name, value in counters(interface).items()] if not status else []
-            print(*lines, sep="\n", end="\n" if lines else "")
+            try:
+                found = {} if status else counters(interface)
+            except OSError as error:
+                print(f"ethtool: the counters of the port are unknown: {error}", file=sys.stderr)
+                sys.exit(1)
+            sys.stdout.writelines(f"     {name}: {value}\n" for name, value in found.items())
             sys.exit(status)
         case arguments:
             os.execv(ethtool, ["ethtool", *arguments])  # noqa: S606 - in its place

@@ -7,6 +7,8 @@ from testbed.kernel.c_header import CHeader
 
 HEADER = Path(__file__).parent / "bpf" / "layout.h"
 _header = CHeader(HEADER)
+PRIORITIES = range(_header.constants["CLASSES"])
+"""Those of 802.1p, each a class with a queue of its own."""
 
 
 def constants() -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ipaddress import IPv6Address
 from typing import Any
 
-PRIORITIES = range(8)
+from testbed.kernel.lossless.layout import PRIORITIES
 
 
 def of_switch_port(config: Any, state: Any) -> dict[str, int]:

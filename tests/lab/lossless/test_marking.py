@@ -76,17 +76,29 @@ def test_it_leaves_a_queue_in_the_middle_alone(lab: Lab) -> None:
         assert share(out) < FIRST * 0.6
 
 
+def test_other_changes_of_the_profile_do_not_begin_it_again(lab: Lab) -> None:
+    out = lab.interface("leaf:e3").lossless
+    with congested(lab) as streams:
+        streams.run(10.5 * INTERVAL_S)
+        before = share(out)
+        lab.switch("leaf").change_profile(pfc_watchdog=5, mac_age=200)
+        streams.run(INTERVAL_S)
+        assert share(out) >= before > 2 * FIRST
+
+
 def test_it_marks_the_share_that_it_says(lab: Lab) -> None:
-    """At a queue that stands still the share of Pmax is that of the way from Kmin to Kmax."""
+    """At a queue that stands still the share of Pmax is that of the way from Kmin to Kmax: here two thirds."""
     out = lab.interface("leaf:e3").lossless
     with congested(lab) as streams:
         streams.run(0.3)
-        lab.switch("leaf").change_profile(ecn_min=0, ecn_max=2 * out.queue(3).bytes, ecn_probability=40)
+        lab.switch("leaf").change_profile(ecn_min=0, ecn_max=int(1.5 * out.queue(3).bytes))
+        streams.run(60 * INTERVAL_S)
         before = out.queue(3)
         streams.run(1.0)
         after = out.queue(3)
     sent, marked = after.sent_packets - before.sent_packets, after.marked_packets - before.marked_packets
-    assert marked / sent == pytest.approx(share(out) / 2, rel=0.1)
+    assert 0.5 < share(out) < 0.511
+    assert marked / sent == pytest.approx(share(out) * 2 / 3, rel=0.1)
 
 
 def test_without_a_way_between_the_thresholds_it_is_refused(lab: Lab) -> None:

@@ -265,3 +265,5 @@ def test_an_ack_timeout_below_a_pause_is_a_warning_whichever_program_has_it(lab:
     assert "an ACK timeout of 0.134 s (15)" in text
     assert text.endswith("17 or more")
     assert told(15, 26) == [text]
+    with injected(lab, LinkRate(end="a:eth1", rate=1_000_000_000)):
+        assert told(15, 26) == [text]  # a pause is shorter there than 0.134 s

@@ -1,5 +1,7 @@
 """HPCC: queue pairs by the telemetry of their packets' paths, on one switch and over several."""
 
+import re
+
 import pytest
 from lossless_lab import ECT, icrc_holds, incast, pair
 
@@ -79,9 +81,11 @@ def test_lost_echoes_hold_no_queue_pair_back_for_ever(lab: Lab) -> None:
     """All of them are lost on their way, and nothing else."""
     end = pair(lab, "a", "c", ECT)
     assert end.write(10_000, within=5).ok
-    rule = f"udp dport 4791 @th,64,8 {ECHO:#x} drop"
+    rule = f"udp dport 4791 @th,64,8 {ECHO:#x} counter drop"
     table = f"table bridge echoes {{ chain forward {{ type filter hook forward priority 0; {rule}; }}; }}"
     lab["leaf"].run("nft", "-f", "-", text=table)
     assert end.write(60_000, within=30).ok
+    lost = re.findall(r"counter packets (\d+)", lab["leaf"].run("nft", "list", "table", "bridge", "echoes").stdout)
+    assert int(lost[0]) == 59  # a packet has 1024 bytes
     lab["leaf"].run("nft", "delete", "table", "bridge", "echoes")
     assert incast(lab, ECT, 60_000) == ["SUCCESS", "SUCCESS"]

@@ -9,7 +9,7 @@
 #include "roce.h"
 
 #define BUCKETS 32
-#define SPREAD 16 /* ports that packets to an address take, at most */
+#define SPREAD 32 /* ports that packets to an address take, at most */
 #define EXPLORE 256 /* one in so many packets tries another bucket */
 #define STRIDE 9    /* from a bucket to the next that is tried: four of them meet each quarter */
 #define PATHS 4096  /* addresses; a hash has the number of its address, and a mark */
@@ -126,10 +126,6 @@ static __always_inline int goes_on(struct flowlet *flowlet, const struct pool *p
 	*bucket = flowlet->bucket & (BUCKETS - 1);
 	return now - last <= pool->flowlet_ns;
 }
-static __always_inline __u32 bucket_at_random(struct paths *paths, struct pool *pool)
-{
-	return paths->bucket[next_random(&pool->random) % (paths->number ?: 1) & (SPREAD - 1)];
-}
 static __always_inline __u64 mixed(__u64 hash, __u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -140,7 +136,7 @@ static __always_inline __u64 mixed(__u64 hash, __u64 word)
 GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 {
 	struct destination key = {};
-	__u64 source[2] = {}, flow = 0, now = bpf_ktime_get_ns();
+	__u64 source[2] = {}, flow = 0, now = 0;
 	struct flowlet *flowlet = (void *)0;
 	struct paths *paths;
 	__u32 slot = 0, bucket = 0, start, ports = 0, algorithm;
@@ -167,6 +163,7 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	if (algorithm == FLOWLET) {
 		__u64 *address = (__u64 *)key.address;
 
+		now = bpf_ktime_get_ns();
 		flow = mixed(mixed(mixed(key.lab_owner, source[0]), source[1]), address[0]);
 		if (protocol != PROTOCOL_UDP && protocol != PROTOCOL_TCP)
 			ports = 0;
@@ -186,7 +183,7 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	} else if (algorithm == ADAPTIVE) {
 		bucket = least_loaded(paths, class, start + paths->offset);
 	} else {
-		bucket = bucket_at_random(paths, pool);
+		bucket = paths->bucket[next_random(&pool->random) % paths->number & (SPREAD - 1)];
 	}
 	if (flowlet) {
 		flowlet->bucket = bucket;

@@ -10,6 +10,7 @@
 #define HOPS 5 /* that telemetry has of a packet */
 #define MOST_QUANTA 65535 /* of a pause frame */
 #define QUANTUM_BITS 512
+#define TIMEOUT_UNIT_NS 4096 /* of an ACK timeout t, which is 2^t of them; 0 is none (InfiniBand, 9.9.2.1.3) */
 /* What a packet takes on the link beside its bytes (IEEE 802.3): preamble 8, FCS 4, gap 12. A frame has at least 64 bytes with
  * its FCS. */
 #define LINK_OVERHEAD 24
@@ -106,7 +107,8 @@ struct port_state {
 	__u64 no_memory;
 	__u64 random;
 	__u64 taken_in_at; /* when a NIC has taken in all that came */
-	__u64 least_timeout; /* the shortest ACK timeout of a queue pair, as it gives it, if it is shorter than a pause */
+	/* The shortest ACK timeout of a queue pair, as it gives it, if it is shorter than a pause, and the link's time then. */
+	__u64 least_timeout, timeout_ns_per_kib;
 	__u64 ce_packets, cnp_sent, cnp_handled, cnp_ignored;
 	__u64 sequences, unsorted; /* queue pairs, each in both roles, whose packets a NIC puts in order; packets of others */
 	__u64 draining;		   /* of a sorter: bits of sequences that may have packets to deliver */

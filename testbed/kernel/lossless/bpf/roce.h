@@ -133,7 +133,6 @@ struct {
 #define IB_QP_AV (1 << 7)
 #define IB_QP_TIMEOUT (1 << 9)
 #define IB_QP_DEST_QPN (1 << 20)
-#define TIMEOUT_UNIT_NS 4096 /* of an ACK timeout t, which is 2^t of them; 0 is none */
 
 static __always_inline void place(struct rxe_qp *qp, struct ib_qp_attr *attr)
 {
@@ -161,8 +160,10 @@ static __always_inline void note_timeout(struct rxe_qp *qp, __u64 timeout)
 		return;
 	if ((__u64)TIMEOUT_UNIT_NS << timeout >= (__u64)MOST_QUANTA * QUANTUM_BITS / 8 * config->ns_per_kib / 1024)
 		return;
-	if (!state->least_timeout || timeout < state->least_timeout)
-		state->least_timeout = timeout;
+	if (state->least_timeout && timeout >= state->least_timeout)
+		return;
+	state->least_timeout = timeout;
+	state->timeout_ns_per_kib = config->ns_per_kib;
 }
 
 SEC("fentry/rxe_qp_from_attr")
