@@ -224,17 +224,20 @@ def test_a_slow_path_gets_less_if_queues_decide(lab: Lab) -> None:
 )
 def test_a_path_that_goes_is_left_and_one_that_comes_back_is_used(lab: Lab, balancing: str) -> None:
     """FRR takes the next hop away and back. No packet is lost on it, and the others have its share at once."""
-    ping(lab, "c", 64)
+    families: tuple[Literal[4, 6], ...] = (4, 6)
+    for family in families:
+        ping(lab, "c", 64, family=family)
     with injected(lab, LinkDown(end="spine3:e1")):
         lab.routing.converged(within=30, without=["leaf1:up3"])
-        shares = ping(lab, "c", 300)
-        assert (shares[3], sum(shares)) == (0, 300)
-        assert all(80 < share < 120 for share in shares[:3])
+        for family in families:
+            shares = ping(lab, "c", 300, family=family)
+            assert (shares[3], sum(shares)) == (0, 300)
+            assert all(90 < share < 110 for share in shares[:3]), family
     lab.routing.converged(within=60)
-    ping(lab, "c", 1200)
-    shares = ping(lab, "c", 300)
-    assert sum(shares) == 300
-    assert all(share > 30 for share in shares), balancing
+    for family in families:
+        shares = ping(lab, "c", 300, family=family)
+        assert sum(shares) == 300
+        assert all(65 < share < 85 for share in shares), (balancing, family)
 
 
 @pytest.mark.topology(leaves({0: "spray", 3: "ecmp"}))

@@ -3,7 +3,8 @@
  *
  * The kernel chooses a path by a packet's hash if that has been set (fib_multipath_hash, policy 1), by ranges of equal size.
  * So the program for what comes in sets one in the middle of a bucket, a 32nd of all hashes, and the program for what goes out
- * sees by which port the packet left: ports of equal paths are known because packets take them. */
+ * sees by which port the packet left: ports of equal paths are known because packets take them. After each change of the
+ * switch's routes as many packets as there are buckets find out again. */
 #ifndef BALANCE_H
 #define BALANCE_H
 #include "roce.h"
@@ -21,6 +22,7 @@ struct paths {
 	__u16 port[BUCKETS], ports[SPREAD];
 	__u8 bucket[SPREAD];
 	__u32 number, turn, offset, tried; /* addresses do not begin with the same port */
+	__u32 generation;		   /* of the routes, when the first packet of `turn` came */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -132,6 +134,14 @@ static __always_inline __u64 mixed(__u64 hash, __u64 word)
 	return hash ^ hash >> 29;
 }
 
+static __always_inline __u32 routes_generation(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct net *net = skb->dev->nd_net.net;
+
+	return ctx->protocol == bpf_htons(ETH_P_IP) ? net->ipv4.rt_genid.counter : net->ipv6.fib6_sernum.counter;
+}
+
 /* Sets the hash of a packet that came in, by which it leaves. */
 GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 {
@@ -139,7 +149,7 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	__u64 source[2] = {}, flow = 0, now = 0;
 	struct flowlet *flowlet = (void *)0;
 	struct paths *paths;
-	__u32 slot = 0, bucket = 0, start, ports = 0, algorithm;
+	__u32 slot = 0, bucket = 0, start, ports = 0, algorithm, generation;
 	__u8 protocol = 0;
 
 	if (!pool || class >= CLASSES)
@@ -173,6 +183,11 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 			bpf_set_hash(ctx, HASH_OF(bucket, slot));
 			return 0;
 		}
+	}
+	generation = routes_generation(ctx);
+	if (paths->generation != generation) {
+		paths->generation = generation;
+		paths->turn = 0;
 	}
 	start = paths->turn++;
 	if (start < BUCKETS || !(start % EXPLORE) || !paths->number) {

@@ -53,8 +53,25 @@ struct bpf_fib_lookup {
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+typedef struct {
+	int counter;
+} atomic_t;
+struct netns_ipv4 {
+	atomic_t rt_genid; /* changes with each route, next hop and carrier, as cached routes end then */
+};
+struct netns_ipv6 {
+	atomic_t fib6_sernum; /* so does this */
+};
+struct net {
+	struct netns_ipv4 ipv4;
+	struct netns_ipv6 ipv6;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
 struct net_device {
 	unsigned int group;
+	possible_net_t nd_net;
 };
 struct sk_buff {
 	struct net_device *dev;
