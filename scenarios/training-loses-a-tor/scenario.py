@@ -32,13 +32,14 @@ class TrainingLosesATor(Scenario[Settings]):
     A node with one link to one leaf takes the whole job with it: a leaf is a single point of failure for all jobs of
     its rack. So fabrics for training have two leaves a rack, and each NIC a link to both. If one leaf dies, the port
     loses its carrier, and so do the spines' ports. The other leaf announces the node, too, and queue pairs go on by it,
-    after one retransmission: one step is slow, the next ones are as fast as before. This needs three things. The bond
-    has to keep queue pairs: LACP does, active-backup does not on soft-RoCE (`bond-failover-rdma`). Somebody has to
+    after one retransmission: one step is slow, the next ones are as fast as before. How slow depends on what was lost:
+    a receiver answers to a gap at once, but only the sender's timeout tells of a lost end. This needs three things. The
+    bond has to keep queue pairs: LACP does, active-backup does not on soft-RoCE (`bond-failover-rdma`). Somebody has to
     notice: a leaf that hangs with its ports up is missed by BFD after a second and by LACP's fast rate after three, at
     the slow rate after 90. And retries have to outlast that.
 
     On real gear: all ports of the leaf are down in its neighbours' telemetry, or LACP's and BFD's logs have its name;
-    one step of the training log takes a second, or seconds. With a single link, "transport retry counter exceeded" or
+    one step of the training log takes longer, up to seconds. With a single link, "transport retry counter exceeded" or
     NCCL's "unhandled system error" on the peers. Afterwards each NIC has half of its bandwidth, which jobs notice that
     use both links; the one queue pair here uses one link all the time.
 
@@ -53,7 +54,7 @@ class TrainingLosesATor(Scenario[Settings]):
     tags = ("training", "fabric", "link")
     variants = (
         Variant("single-homed", "fault", "the node has one link, to the leaf that dies", {"bond": "none"}),
-        Variant("dual-homed", "healthy", "LACP to two leaves: one step takes a second longer"),
+        Variant("dual-homed", "healthy", "LACP to two leaves: one step waits for a retransmission"),
         Variant(
             "active-backup", "fault", "active-backup: the failover ends the queue pairs", {"bond": "active-backup"}
         ),
@@ -121,8 +122,9 @@ class TrainingLosesATor(Scenario[Settings]):
         run.observe("healthy", "all ranks train to the end")
         run.expect("every step was done", len(seconds), STEPS)
         run.expect("the slow step is the one in which the leaf was lost", seconds.index(within), done)
-        run.expect("it waits for retransmissions", within, lambda s: p.timeout < s < (p.retries + 1) * p.timeout)
-        run.expect("steps afterwards are as fast as before (10 %)", after / median(seconds[1:BROKEN_AT]), near_one)
+        usual = median(seconds[1:BROKEN_AT])
+        run.expect("it waits for retransmissions", within, lambda s: 1.2 * usual < s < (p.retries + 1) * p.timeout)
+        run.expect("steps afterwards are as fast as before (10 %)", after / usual, near_one)
         least = (STEPS - done - 1) * BYTES
         run.expect("they went by the other leaf", sum(moved) - moved[leaves.index(leaf)], lambda count: count > least)
 
