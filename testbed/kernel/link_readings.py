@@ -14,6 +14,7 @@ from testbed.kernel.netlink import Netlink
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETSTATS, RTM_GETQDISC = 16, 17, 18, 94, 38
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_LINKINFO, IFLA_IFALIAS = 1, 3, 4, 5, 10, 18, 20
+IFLA_TXQLEN = 13
 IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_VLAN_ID = 1, 2, 1
 STATISTICS = (
     *("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"),

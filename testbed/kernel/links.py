@@ -24,6 +24,7 @@ from testbed.kernel.link_readings import (
     IFLA_LINKINFO,
     IFLA_MASTER,
     IFLA_MTU,
+    IFLA_TXQLEN,
     IFLA_VLAN_ID,
     RTM_DELLINK,
     RTM_NEWLINK,
@@ -219,6 +220,10 @@ class Links(LinkReader):
         index `number`. Without one it keeps its index; the kernel chooses another if that is taken."""
         body = header(index) + _fields(name) + netlink.u32(_IFLA_NET_NS_FD, namespace)
         self.request(RTM_NEWLINK, body + (netlink.u32(_IFLA_NEW_IFINDEX, number) if number else b""))
+
+    def set_queue_length(self, index: int, packets: int) -> None:
+        """Set an interface's txqueuelen."""
+        self.request(RTM_NEWLINK, header(index) + netlink.u32(IFLA_TXQLEN, packets))
 
     def set_alias(self, index: int, alias: str) -> None:
         """Set an interface's alias, a text of up to 255 bytes that ``ip link`` shows."""

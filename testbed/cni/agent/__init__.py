@@ -31,7 +31,7 @@ MOST_FILES = 1 << 20
 def plugins(shared: Path, node: str) -> dict[str, Plugin]:
     """Return the plugins by their types. For each type ../bin has a program of that name."""
     return {
-        "coordinator": coordinator.call,
+        "coordinator": partial(coordinator.call, shared=shared),
         "ifacer": ifacer.call,
         "ippool": Ippool(shared, node).call,
         "rxe": rxe.call,

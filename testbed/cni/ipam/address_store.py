@@ -71,6 +71,7 @@ WHERE pool = :pool AND container IS NULL AND place > :after AND (released_ns IS 
 ORDER BY place LIMIT 1 OFFSET :skip
 """
 COUNT_FREE = "SELECT count(*) FROM address WHERE pool = ? AND container IS NULL"
+OF_CONTAINER = "SELECT interface, pool FROM address WHERE container = ? ORDER BY since_ns, interface"
 LEASES = """
 SELECT pool, address, network, container, interface, namespace, pod, node, uid FROM address
 WHERE container NOT NULL AND (network = :network OR :network = '') AND (node = :node OR :node = '')
@@ -207,6 +208,14 @@ class Store(Database):
     def held_by(self, holder: Holder) -> list[Address]:
         with self.explained():
             return [ip_address(address) for _, address in self._database.execute(HELD_BY, asdict(holder))]
+
+    def of_container(self, container: str) -> dict[str, list[str]]:
+        """Return the names of pools of which a container's interfaces have addresses, by interfaces."""
+        found: dict[str, list[str]] = {}
+        with self.explained():
+            for interface, pool in self._database.execute(OF_CONTAINER, (container,)):
+                found.setdefault(interface, []).append(pool)
+        return found
 
     def leases(self, network: str = "", node: str = "") -> list[Lease]:
         """Return all leases, or those of a network or a node, in the order of pools and addresses."""

@@ -6,12 +6,13 @@ Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affi
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_interface
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.cni.objects import subnet
-from testbed.cni.objects.kinds import IPPool, Selector
+from testbed.cni.objects.kinds import IPPool, RoutePart, Selector
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.subnet import PREFIX
 from testbed.cni.spec import selection
@@ -19,6 +20,8 @@ from testbed.documents import json
 from testbed.errors import InputError, did_you_mean
 
 FAMILIES = (4, 6)
+SPIDERPOOL = "spiderpool"
+"""The namespace that Spiderpool is installed in, as its guides for RDMA install it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Asking:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     pod: Object | None = None
     namespace: Object | None = None
+    number: int = 0
+    """How many interfaces of the pod have addresses already."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -44,12 +49,14 @@ class Asking:
 
     @property
     def definition(self) -> str:
-        """Return ``namespace/name`` of the NetworkAttachmentDefinition of the interface, or the network's name."""
+        """Return ``namespace/name`` of the interface's NetworkAttachmentDefinition. One that is no object counts as one
+        of the cluster, in Spiderpool's namespace."""
         if self.pod:
-            for one in selection.selected(self.pod.annotations, self.pod.namespace):
+            default = selection.default(self.pod.annotations)
+            for one in (*selection.selected(self.pod.annotations, self.pod.namespace), *([default] if default else [])):
                 if one.name == self.network:
                     return f"{one.namespace}/{one.name}"
-        return self.network
+        return f"{SPIDERPOOL}/{self.network}"
 
 
 @dataclass(frozen=True)
@@ -69,13 +76,18 @@ class _Pools(BaseModel):
     ipv6: list[str] = []
 
 
-class _PoolsOfInterface(_Pools):
-    interface: str
+class PoolsOfInterface(_Pools):
+    interface: str = ""
+    """Empty for all interfaces, or for none: they are in the order of the entries then."""
     cleangateway: bool = False
 
 
 _ONE = TypeAdapter(_Pools)
-_SEVERAL = TypeAdapter(Annotated[list[_PoolsOfInterface], Field(min_length=1)])
+_SEVERAL = TypeAdapter(Annotated[list[PoolsOfInterface], Field(min_length=1)])
+_ROUTES = TypeAdapter(list[RoutePart])
+ONE, SEVERAL, ROUTES = (f"{PREFIX}/{key}" for key in ("ippool", "ippools", "routes"))
+DEFAULTS = {family: f"{PREFIX}/default-ipv{family}-ippool" for family in FAMILIES}
+"""The annotations of a namespace."""
 _NAMES = TypeAdapter(Annotated[list[str], Field(min_length=1)])
 
 
@@ -83,7 +95,7 @@ def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | No
     """Return the first that names pools: the pod's annotations, its namespace's, the network's configuration."""
     if asking.pod and (found := _of_application(asking.pod, asking.interface)):
         return found
-    if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface)):
+    if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface, asking.number)):
         return found
     if asking.namespace and (found := _of_namespace(asking.namespace.annotations)):
         return found
@@ -104,26 +116,63 @@ def _of_application(pod: Object, interface: str) -> Named | None:
     return Named(names, f"the annotation {subnet.ONE} or {subnet.SEVERAL}") if names else None
 
 
-def _of_pod(annotations: Mapping[str, str], interface: str) -> Named | None:
-    key = f"{PREFIX}/ippools"
-    if text := annotations.get(key):
-        for one in json.typed(text, _SEVERAL, f"annotation {key}"):
-            if one.interface == interface:
-                return Named({4: one.ipv4, 6: one.ipv6}, f"the annotation {key}", one.cleangateway)
-    key = f"{PREFIX}/ippool"
-    if text := annotations.get(key):
-        pools = json.typed(text, _ONE, f"annotation {key}")
-        return Named({4: pools.ipv4, 6: pools.ipv6}, f"the annotation {key}")
+def _of_pod(annotations: Mapping[str, str], interface: str, number: int) -> Named | None:
+    if SEVERAL in annotations:
+        entries = pools_of_interfaces(annotations[SEVERAL])
+        if entries[0].interface:
+            found = [one for one in entries if one.interface == interface]
+        else:
+            found = list(entries[number : number + 1])
+        if not found:
+            raise InputError(f"interface {interface} must be specified", where=f"annotation {SEVERAL}")
+        return Named({4: found[0].ipv4, 6: found[0].ipv6}, f"the annotation {SEVERAL}", found[0].cleangateway)
+    if ONE in annotations:
+        pools = pools_of_one(annotations[ONE])
+        return Named({4: pools.ipv4, 6: pools.ipv6}, f"the annotation {ONE}")
     return None
 
 
-def _of_namespace(annotations: Mapping[str, str]) -> Named | None:
-    keys = {family: f"{PREFIX}/default-ipv{family}-ippool" for family in FAMILIES}
-    found = {
+def pools_of_one(text: str) -> _Pools:
+    """Read the annotation `ippool`. InputError."""
+    return json.typed(text, _ONE, f"annotation {ONE}")
+
+
+def pools_of_interfaces(text: str) -> Sequence[PoolsOfInterface]:
+    """Read the annotation `ippools` (pkg/ipam/utils.go: validateAndMutateMultipleNICAnnotations). InputError."""
+    where = f"annotation {SEVERAL}"
+    entries = json.typed(text, _SEVERAL, where)
+    names = [entry.interface for entry in entries]
+    if any(names) and not all(names):
+        raise InputError("NIC should be either all specified or all unspecified", where=where)
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise InputError(f"duplicate interface {twice[0]}", where=where)
+    return entries
+
+
+def routes_of(text: str) -> Sequence[RoutePart]:
+    """Read the annotation `routes` (pkg/ipam/utils.go: getCustomRoutes). InputError."""
+    routes = json.typed(text, _ROUTES, f"annotation {ROUTES}")
+    for route in routes:
+        try:
+            fits = ip_interface(route.dst).version == ip_address(route.gw).version and "/" in route.dst
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InputError(f"invalid route format 'dst: {route.dst}, gw: {route.gw}'", where=f"annotation {ROUTES}")
+    return routes
+
+
+def pools_of_namespace(annotations: Mapping[str, str]) -> Mapping[int, list[str]]:
+    """Read the annotations of a namespace. InputError."""
+    return {
         family: json.typed(annotations[key], _NAMES, f"annotation {key}")
-        for family, key in keys.items()
+        for family, key in DEFAULTS.items()
         if annotations.get(key)
     }
+
+
+def _of_namespace(annotations: Mapping[str, str]) -> Named | None:
+    found = pools_of_namespace(annotations)
     return Named(found, "the annotations of its namespace") if found else None
 
 
@@ -141,10 +190,18 @@ def candidates(asking: Asking, wanted: Named | None, pools: Mapping[str, IPPool]
             {family: [n for n in default if pools[n].family == family] for family in FAMILIES}, "the default"
         )
     return [
-        _usable(asking, [one for name in names for one in _matching(name, pools, wanted)], family, pools)
+        _usable(asking, _each(names, pools, wanted), family, pools)
         for family in FAMILIES
         if (names := wanted.pools.get(family))
     ]
+
+
+def _each(names: Sequence[str], pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
+    """precheckPoolCandidates of pkg/ipam/allocate.go."""
+    found = [one for name in names for one in _matching(name, pools, wanted)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{wanted.source} names pool {twice[0]} twice")
+    return found
 
 
 def _matching(name: str, pools: Mapping[str, IPPool], wanted: Named) -> list[str]:
@@ -177,7 +234,7 @@ def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
         ),
         "is not for pods with its labels": _allowed("", [], pool.podAffinity, asking.labels),
         f"is not for network {asking.definition}": not pool.multusName
-        or not {asking.definition, asking.network}.isdisjoint(pool.multusName),
+        or asking.definition in [name if "/" in name else f"{SPIDERPOOL}/{name}" for name in pool.multusName],
     }
     return next((reason for reason, fitting in fits.items() if not fitting), "")
 
@@ -188,5 +245,13 @@ def _allowed(name: str, names: Sequence[str], selector: Selector | None, labels:
 
 
 def _closeness(pool: IPPool) -> tuple[bool, ...]:
-    of_node, of_namespace = pool.nodeName or pool.nodeAffinity, pool.namespaceName or pool.namespaceAffinity
-    return tuple(map(bool, (pool.podAffinity, of_node, of_namespace, pool.multusName)))
+    """ByPoolPriority of pkg/ippoolmanager/utils.go."""
+    names = (
+        pool.podAffinity,
+        pool.nodeName,
+        pool.nodeAffinity,
+        pool.namespaceName,
+        pool.namespaceAffinity,
+        pool.multusName,
+    )
+    return tuple(map(bool, names))

@@ -1,6 +1,6 @@
 """A pool of addresses, with the keys of a SpiderIPPool (Spiderpool, docs/reference/crd-spiderippool.md)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -8,6 +8,9 @@ from testbed.errors import InputError
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+Span = tuple[int, int]
+"""The first and the last of some addresses, as numbers."""
+IPV4 = 4
 LARGEST = 1 << 16
 """The maximum number of addresses of a pool: searches are linear."""
 
@@ -42,35 +45,44 @@ def make(
     gateway: str = "",
     routes: Iterable[Route] = (),
 ) -> tuple[Pool, list[Address]]:
-    """Return a pool as a user writes it, and its addresses. A range is ``10.0.10.100-10.0.10.109`` or ``10.0.10.7``.
+    """Return a pool as a user writes it, and its addresses: none if `ranges` are empty, or `excluded` has them all.
 
-    Without ranges all addresses of the subnet but its first and last (of IPv4) and the gateway. Raises InputError.
+    A range is ``10.0.10.100-10.0.10.109`` or ``10.0.10.7``. One that ends before it starts has no addresses, and with
+    such an exception no address of the pool can be had, as in Spiderpool. Raises InputError.
     """
     where = f"pool {name}"
-    network = _network(subnet, where)
-    router = _address(gateway, network, where, "gateway") if gateway else None
-    without = {address for part in excluded for address in _range(part, network, where)}
-    if router:
-        without.add(router)
-    wanted = dict.fromkeys(address for part in ranges for address in _range(part, network, where))
-    if not ranges:
-        if network.num_addresses > LARGEST:
-            raise InputError(f"{network} has more than {LARGEST} addresses: list the ones to use in `ips`", where=where)
-        wanted = dict.fromkeys(network.hosts())
-    found = sorted(wanted.keys() - without, key=int)
-    if not found:
-        raise InputError("no address is left in it", where=where)
-    return Pool(name, network, router, tuple(routes)), found
+    network = cidr(subnet, where)
+    router = _inside(gateway, network, where, "gateway") if gateway else None
+    wanted = [_range(text, network, where, "ips") for text in ranges]
+    without = [_range(text, network, where, "excludeIPs") for text in excluded]
+    if any(first > last for first, last in without):
+        return Pool(name, network, router, tuple(routes)), []
+    spans = subtracted(wanted, [*without, *([(int(router), int(router))] if router else [])])
+    if sum(last - first + 1 for first, last in spans) > LARGEST:
+        raise InputError(f"it has more than {LARGEST} addresses, the most that a pool of a lab may have", where=where)
+    of_family = IPv4Address if network.version == IPV4 else IPv6Address
+    found = sorted({number for first, last in spans for number in range(first, last + 1)})
+    return Pool(name, network, router, tuple(routes)), [of_family(number) for number in found]
 
 
-def _network(text: str, where: str) -> Network:
+def cidr(text: str, where: str = "") -> Network:
+    """Return the subnet ``10.0.10.0/24``. InputError."""
     try:
         return ip_network(text)
     except ValueError as error:
         raise InputError(f"subnet: {error}", where=where) from None
 
 
-def _address(text: str, network: Network, where: str, what: str) -> Address:
+def subtracted(spans: Iterable[Span], excluded: Iterable[Span]) -> list[Span]:
+    """Return what is left of spans of addresses; one whose end is before its start has nothing."""
+    left = [span for span in spans if span[0] <= span[1]]
+    for low, high in excluded:
+        parts = [part for first, last in left for part in ((first, min(last, low - 1)), (max(first, high + 1), last))]
+        left = [part for part in parts if part[0] <= part[1]]
+    return left
+
+
+def _inside(text: str, network: Network, where: str, what: str) -> Address:
     try:
         address = ip_address(text)
     except ValueError as error:
@@ -80,20 +92,15 @@ def _address(text: str, network: Network, where: str, what: str) -> Address:
     return address
 
 
-def _range(text: str, network: Network, where: str) -> Iterator[Address]:
-    try:
-        found = range_of(text)
-    except InputError as error:
-        raise InputError(f"ips: {error.message}", where=where) from None
-    for address in (found[0], found[-1]):
-        if address not in network:
-            raise InputError(f"ips: {address} is not in {network}", where=where)
-    return iter(found)
+def _range(text: str, network: Network, where: str, what: str) -> Span:
+    first, _, last = text.partition("-")
+    ends = [_inside(end, network, where, what) for end in (first, last or first)]
+    return int(ends[0]), int(ends[1])
 
 
 def range_of(text: str) -> list[Address]:
     """Return the addresses of ``10.0.10.100-10.0.10.109``, or the one of ``10.0.10.7``. InputError."""
-    first, dash, last = (part.strip() for part in text.partition("-"))
+    first, dash, last = text.partition("-")
     try:
         low = ip_address(first)
         high = ip_address(last) if dash else low

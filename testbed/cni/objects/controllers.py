@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import autopools, manifests
-from testbed.cni.objects.coordinator import CoordinatorSpec
+from testbed.cni.objects.coordinator import COORDINATOR, CoordinatorSpec
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import CR_NAME, RESOURCE_NAME, MultusConfig
-from testbed.errors import InputError
 
-OWNER, COORDINATOR, DEFINITION = "SpiderMultusConfig", "SpiderCoordinator", "NetworkAttachmentDefinition"
+OWNER, DEFINITION = "SpiderMultusConfig", "NetworkAttachmentDefinition"
 READ = (OWNER, COORDINATOR, DEFINITION, autopools.POOL, autopools.SUBNET, *autopools.APPLICATIONS)
 """The kinds that controllers read."""
 
@@ -24,8 +23,8 @@ class Changes(NamedTuple):
 
 def follow(objects: Mapping[str, Object], held: Collection[Address] = ()) -> Changes:
     """Return the changes after which definitions match SpiderMultusConfigs, and pools match applications. `objects` are
-    those of the kinds `READ`, by their names as text; `held` are the addresses that pods have. InputError if two want
-    one definition, or annotations are wrong."""
+    those of the kinds `READ`, by their names as text; `held` are the addresses that pods have. InputError if
+    annotations are wrong."""
     pools = autopools.pools(objects, held)
     wanted = definitions(objects.values()) | pools.wanted
     made = [one for text, one in wanted.items() if text not in objects or objects[text].data != one.data]
@@ -42,9 +41,6 @@ def definitions(objects: Iterable[Object]) -> dict[str, Object]:
     found: dict[str, Object] = {}
     for config in of_kinds[OWNER]:
         one = definition(config, defaults[0] if defaults else None)
-        if str(one) in found:
-            other = f"{OWNER} {_owner(found[str(one)])}"
-            raise InputError(f"{config} would create {one}, which {other} of its namespace creates: change {CR_NAME}")
         found[str(one)] = one
     return found
 
@@ -66,7 +62,7 @@ def definition(config: Object, cluster: CoordinatorSpec | None) -> Object:
                 "annotations": annotations,
                 "ownerReferences": [owner],
             },
-            "spec": {"config": spec.config(name, annotations, cluster)},
+            "spec": {"config": text} if (text := spec.config(name, annotations, cluster)) else {},
         }
     )
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from testbed.cni.ipam import pool
 from testbed.cni.ipam.pool import Route
@@ -67,10 +67,12 @@ class Spec(BaseModel):
 
 
 class NetworkAttachmentDefinition(Part, Spec):
-    config: str
+    config: str = ""
+    """Empty: it is in a file with the definition's name (Multus, GetCNIConfig)."""
 
     def check(self, metadata: Metadata) -> None:
-        self.conflist(metadata.name, "spec.config")
+        if self.config:
+            self.conflist(metadata.name, "spec.config")
 
     def conflist(self, name: str, source: str) -> Conflist:
         """Return the network that it defines. InputError."""
@@ -79,7 +81,8 @@ class NetworkAttachmentDefinition(Part, Spec):
 
 class Expression(Part):
     key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: str
+    """One that is none of Kubernetes' selects nothing: Spiderpool validates only some selectors."""
     values: list[str] = []
 
 
@@ -104,8 +107,10 @@ def _holds(wanted: Expression, labels: Mapping[str, str]) -> bool:
             return found not in wanted.values
         case "Exists":
             return found is not None
-        case _:
+        case "DoesNotExist":
             return found is None
+        case _:
+            return False
 
 
 class RoutePart(Part):
@@ -120,33 +125,19 @@ class Addresses(Part, Spec):
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
     ips: list[str] = []
     excludeIPs: list[str] = []  # noqa: N815
-    gateway: str = ""
+    gateway: str | None = None
     vlan: int = 0
+    """Accepted and ignored: Spiderpool has not had it since 0.9."""
     routes: list[RoutePart] = []
-
-    @field_validator("ipVersion")
-    @classmethod
-    def _is_the_subnet_s(cls, value: int | None, known: ValidationInfo) -> int | None:
-        subnet = known.data.get("subnet", "")
-        if subnet and value not in (None, _family(subnet)):
-            raise ValueError(f"spec.ipVersion is {value}, but {subnet} is IPv{_family(subnet)}")
-        return value
 
     @property
     def family(self) -> int:
-        return _family(self.subnet)
+        return 6 if ":" in self.subnet else 4
 
     def made(self, name: str) -> tuple[pool.Pool, list[pool.Address]]:
         """Return a pool of the addresses, and the addresses. InputError."""
         routes = [Route(route.dst, route.gw) for route in self.routes]
-        return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway, routes)
-
-    def check(self, metadata: Metadata) -> None:
-        self.made(metadata.name)
-
-
-def _family(subnet: str) -> int:
-    return 6 if ":" in subnet else 4
+        return pool.make(name, self.subnet, self.ips, self.excludeIPs, self.gateway or "", routes)
 
 
 class IPPool(Addresses):
@@ -165,15 +156,12 @@ class IPPool(Addresses):
 class ReservedIP(Part, Spec):
     """SpiderReservedIP: addresses that no pool gives."""
 
-    ips: list[str]
+    ips: list[str] = []
     ipVersion: Literal[4, 6] | None = None  # noqa: N815
 
     def addresses(self) -> list[pool.Address]:
         """Return the addresses. InputError."""
         return [address for text in self.ips for address in pool.range_of(text)]
-
-    def check(self, metadata: Metadata) -> None:
-        self.addresses()
 
 
 class TemplateMetadata(Free):

@@ -1,21 +1,24 @@
 """The objects of a lab behind `lab.objects`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.cni.ipam.address_store import ADDRESSES
+from testbed.cni.ipam.address_store import ADDRESSES, Lease
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import controllers, manifests
-from testbed.cni.objects.autopools import POOL
 from testbed.cni.objects.database import Store
-from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.manifests import DEFAULT, KINDS, Object
+from testbed.cni.objects.webhook.review import Review
+from testbed.cni.objects.webhook.rules import RULES, admitted
 from testbed.documents.text import choices
 from testbed.errors import InputError, did_you_mean
 from testbed.protocol import events
 from testbed.protocol.events import Emit
+
+READ = tuple(dict.fromkeys((*controllers.READ, *RULES)))
+"""The kinds that decide what an object becomes, and whether it may."""
 
 
 class Cluster:
@@ -54,29 +57,38 @@ class Cluster:
 
     def _change(self, applied: Sequence[Object], deleted: Sequence[Object]) -> None:
         """Change objects, and the objects that follow them."""
+        leases = self._leases()
         with Store(self._file) as store:
-            there = {str(one): one for kind in controllers.READ for one in store.all(kind)}
-            if any(one.kind == POOL for one in applied):
-                check_pools([one for one in there.values() if one.kind == POOL], applied)
-            there |= {str(one): one for one in applied}
+            there = {str(one): one for kind in READ for one in store.all(kind)}
             for one in deleted:
                 there.pop(str(one), None)
-            made, gone, notes = controllers.follow(there, self._held())
+            changed = [self._admitted(one, there, leases) for one in applied]
+            made, gone, notes = controllers.follow(there, [lease.address for lease in leases])
             again = {str(one) for one in made}
             away = [one for one in [*deleted, *gone] if str(one) not in again]
-            store.put([*applied, *made], away)
-        for text, objects in (("applied", [*applied, *made]), ("deleted", away)):
+            store.put([*changed, *made], away)
+        for text, objects in (("applied", [*changed, *made]), ("deleted", away)):
             for one in objects:
                 self._emit(events.OBJECT(object=str(one)), "", f"{one} is {text}")
         for note in notes:
             self._emit(events.OBJECT(), "", note)
 
-    def _held(self) -> Collection[Address]:
+    @staticmethod
+    def _admitted(one: Object, there: dict[str, Object], leases: Sequence[Lease]) -> Object:
+        """Put an object into `there`, as the webhooks change it. InputError."""
+        others = [other for name, other in there.items() if name != str(one)]
+        held: dict[str, dict[Address, str]] = {}
+        for lease in leases:
+            held.setdefault(lease.pool, {})[lease.address] = f"{lease.holder.namespace}/{lease.holder.pod}"
+        there[str(one)] = found = admitted(Review(one, there.get(str(one)), others, held))
+        return found
+
+    def _leases(self) -> Sequence[Lease]:
         file = self._file.with_name(ADDRESSES)
         if not file.exists():
             return ()
         with Addresses(file) as store:
-            return {lease.address for lease in store.leases()}
+            return store.leases()
 
     def put(self, *objects: Object) -> None:
         with Store(self._file) as store:
@@ -106,17 +118,3 @@ def check_kind(kind: str) -> Any:
     if kind not in KINDS:
         raise InputError(f"kind {kind!r} is not supported; supported: {choices(kind, list(KINDS))}")
     return KINDS[kind]
-
-
-def check_pools(there: Sequence[Object], applied: Sequence[Object]) -> None:
-    """Refuse a SpiderIPPool of `applied` with an address of another one, except a pool of `there` that it replaces.
-    InputError."""
-    wanted = {one.name: one for one in applied if one.kind == "SpiderIPPool"}
-    kept = [one for one in there if one.name not in wanted]
-    owners: dict[Address, Object] = {}
-    for one in [*kept, *wanted.values()]:
-        _, addresses = IPPool.model_validate(one.spec).made(one.name)
-        if first := next((address for address in addresses if address in owners), None):
-            hint = "An address belongs to one pool only; to move a range, put both pools in one file."
-            raise InputError(f"{one}: {first} is in {owners[first]}, too", hint=hint)
-        owners.update(dict.fromkeys(addresses, one))

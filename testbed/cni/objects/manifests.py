@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +28,10 @@ class Kind:
     """None: any content; nothing of it is read."""
     part: str = "spec"
     """The key of the content."""
-    only: str = ""
-    """The only name that is allowed, if there is one object only."""
 
 
 DEFAULT = "default"
-"""The namespace of an object that names none, and the name of a SpiderCoordinator."""
+"""The namespace of an object that names none."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
 KINDS = {
@@ -42,7 +40,7 @@ KINDS = {
     "SpiderSubnet": Kind(SPIDERPOOL, False, SubnetSpec),
     "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP),
     "SpiderMultusConfig": Kind(SPIDERPOOL, True, MultusConfig),
-    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec, only=DEFAULT),
+    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec),
     "SriovNetworkNodePolicy": Kind(("sriovnetwork.openshift.io/v1",), True, NodePolicy),
     "ConfigMap": Kind(("v1",), True, ConfigMapData, "data"),
     "Namespace": Kind(("v1",), False, None),
@@ -66,6 +64,8 @@ class Object:
     name: str
     namespace: str
     data: Mapping[str, Any]
+    document: text.Document | None = field(default=None, compare=False, repr=False)
+    """The place that it was read from, for errors."""
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
@@ -103,7 +103,7 @@ def load(file: Path) -> list[Object]:
     ]
     if not documents:
         raise InputError("it contains no object", where=str(file))
-    return [_read(document.value(), Problems(document)) for document in documents]
+    return [replace(_read(document.value(), Problems(document)), document=document) for document in documents]
 
 
 def make(value: Mapping[str, Any]) -> Object:
@@ -139,8 +139,6 @@ def _read(value: Any, problems: Problems) -> Object:
 
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
-    if kind.only not in ("", head.metadata.name):
-        problems.add(("metadata", "name"), f"only one {head.kind} may exist, and its name must be {kind.only}")
     if not kind.spec:
         return
     spec = _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems)

@@ -6,16 +6,14 @@ name: what its webhook refuses, and what a lab does not have.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from testbed.cni.objects.coordinator import CoordinatorSpec
-from testbed.cni.objects.kinds import Metadata, Part, Spec
-from testbed.cni.spec import conflist
+from testbed.cni.objects.kinds import Part, Spec
 from testbed.documents.json import loads
 from testbed.documents.text import choices, quoted
-from testbed.errors import InputError
 
 INJECT_RDMA, INJECT = "cni.spidernet.io/rdma-resource-inject", "cni.spidernet.io/network-resource-inject"
 CR_NAME, CNI_VERSION = "multus.spidernet.io/cr-name", "multus.spidernet.io/cni-version"
@@ -41,7 +39,7 @@ def _cni_type(value: Any) -> Any:
 
 
 class Bond(Part):
-    name: Annotated[str, Field(min_length=1)]
+    name: str
     mode: Annotated[int, Field(ge=0, le=6)]
     options: str = ""
 
@@ -51,25 +49,24 @@ class Pools(Part):
 
     ipv4: list[str] = Field(default_factory=list)
     ipv6: list[str] = Field(default_factory=list)
-    matchMasterSubnet: Literal[False] = False  # noqa: N815 (Spiderpool's names, here and below)
+    matchMasterSubnet: bool = False  # noqa: N815 (Spiderpool's names, here and below)
 
 
 class OnNic(Part):
     """macvlan and ipvlan."""
 
-    master: Annotated[list[str], Field(min_length=1)]
+    master: list[str]
     vlanID: Annotated[int, Field(ge=0, le=4094)] = 0  # noqa: N815
     bond: Bond | None = None
     rdmaResourceName: str = ""  # noqa: N815
     enableRdma: bool = False  # noqa: N815
     """True if `rdmaResourceName` counts, in older versions."""
-    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+    mtu: Annotated[int, Field(ge=0)] = 0
+    """0: the kernel's choice."""
     ippools: Pools | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        if len(self.master) > 1 and not self.bond:
-            raise ValueError("master: several interfaces need bond")
         if self.enableRdma and not self.rdmaResourceName:
             raise ValueError("enableRdma: rdmaResourceName is missing")
         return self
@@ -99,14 +96,14 @@ class OnNic(Part):
 
 
 class Sriov(Part):
-    resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
-    vlanID: int = 0  # noqa: N815
-    minTxRateMbps: int = 0  # noqa: N815
-    maxTxRateMbps: int = 0  # noqa: N815
+    resourceName: str = ""  # noqa: N815
+    vlanID: Annotated[int, Field(ge=0, le=4094)] = 0  # noqa: N815
+    minTxRateMbps: Annotated[int, Field(ge=0)] = 0  # noqa: N815
+    maxTxRateMbps: Annotated[int, Field(ge=0)] = 0  # noqa: N815
     enableRdma: bool = False  # noqa: N815
     """The older name of `rdmaIsolation`."""
     rdmaIsolation: bool = False  # noqa: N815
-    mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
+    mtu: Annotated[int, Field(ge=0)] = 0
     ippools: Pools | None = None
 
     @model_validator(mode="after")
@@ -150,16 +147,6 @@ class MultusConfig(Part, Spec):
     customCNI: str | None = None  # noqa: N815
     chainCNIJsonData: list[str] = Field(default_factory=list)  # noqa: N815
 
-    @model_validator(mode="after")
-    def _is_of_one_type(self) -> Self:
-        own = "customCNI" if self.cniType == "custom" else self.cniType
-        if not getattr(self, own):
-            raise ValueError(f"cniType is {self.cniType}, but spec.{own} is missing")
-        of_types = ("macvlan", "ipvlan", "sriov", "ibsriov", "ipoib", "ovs", "customCNI")
-        if others := [name for name in of_types if name != own and getattr(self, name) is not None]:
-            raise ValueError(f"cniType is {self.cniType}, but spec.{others[0]} is present: remove it")
-        return self
-
     @property
     def network(self) -> OnNic | Sriov | None:
         """Return the network; None if its configuration is the user's."""
@@ -181,8 +168,10 @@ class MultusConfig(Part, Spec):
         plugins = network.plugins(self.cniType, ipam)
         if self.enableCoordinator:
             own = self.coordinator.given() if self.coordinator else {}
-            plugins.append({"type": "coordinator", **(cluster.given() if cluster else {}), **own})
-        plugins += [_chained(text, number) for number, text in enumerate(self.chainCNIJsonData)]
+            plugins.append({"type": "coordinator", **(cluster.given(of_cluster=True) if cluster else {}), **own})
+        plugins += [
+            loads(text, f"spec.chainCNIJsonData[{number}]") for number, text in enumerate(self.chainCNIJsonData)
+        ]
         if network.rdma:  # in the place of Spiderpool's `rdma`; a soft-RoCE device needs a complete interface
             plugins.append({"type": "rxe", **({"exclusive": True} if isinstance(network, Sriov) else {})})
         version = annotations.get(CNI_VERSION, DEFAULT_VERSION)
@@ -190,27 +179,3 @@ class MultusConfig(Part, Spec):
 
     def _pools_by_family(self) -> list[tuple[int, list[str]]]:
         return [(4, self.pools.ipv4), (6, self.pools.ipv6)]
-
-    def check(self, metadata: Metadata) -> None:
-        """Raise InputError if it cannot become a NetworkAttachmentDefinition, or cannot be injected as requested."""
-        annotations = metadata.annotations
-        if INJECT_RDMA in annotations or INJECT in annotations:
-            self.check_injection(rdma=INJECT_RDMA in annotations)
-        source = "its configuration" if self.network else "spec.customCNI"
-        conflist.definition(self.config(metadata.name, annotations), metadata.name, source)
-
-    def check_injection(self, *, rdma: bool) -> None:
-        if not self.network:
-            raise InputError("cniType custom does not support injected resources or networks")
-        if rdma and not self.network.resource:
-            raise InputError(f"spec.{self.cniType}.rdmaResourceName is missing: {INJECT_RDMA} needs it")
-        if not any(names for _, names in self._pools_by_family()):
-            raise InputError(f"spec.{self.cniType}.ippools names no pool: injection into pods needs one")
-
-
-def _chained(text: str, number: int) -> dict[str, Any]:
-    where = f"spec.chainCNIJsonData[{number}]"
-    value = loads(text, where)
-    if not isinstance(value, dict) or not value.get("type"):
-        raise InputError(f"{where} is not the configuration of a plugin: a JSON object with `type`")
-    return value

@@ -4,8 +4,8 @@ It has no state of its own: the store has the holders of addresses (`cni/ipam/ad
 """
 
 import threading
-from collections.abc import Mapping
-from ipaddress import ip_interface
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,9 @@ from pydantic import Field
 from testbed.cni import spec
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
-from testbed.cni.ipam.candidates import FAMILIES, Asking, Named, candidates, named
+from testbed.cni.ipam.candidates import FAMILIES, ROUTES, Asking, Named, candidates, named, routes_of
 from testbed.cni.ipam.known_pools import Catalogue
+from testbed.cni.ipam.pool import Pool
 from testbed.cni.objects.database import OBJECTS
 from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import IPPool, Part, RoutePart
@@ -78,11 +79,12 @@ class Ippool:
     def _pools(self, asked: Call, settings: Configuration) -> tuple[Named | None, list[list[str]]]:
         """Return the source of pool names, and the pools to try, by address family."""
         assert self._opened
-        _, objects, catalogue = self._opened
+        store, objects, catalogue = self._opened
         pod, node = self._pod(asked, objects), objects.get("Node", self._node)
         labels = {"kubernetes.io/hostname": self._node, **(node.labels if node else {})}
         namespace = objects.get("Namespace", pod.namespace) if pod else None
-        asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace)
+        others = [name for name in store.of_container(asked.container) if name != asked.interface]
+        asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others))
         wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
         inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])
         if wanted or not inline:
@@ -108,9 +110,9 @@ class Ippool:
         except ExhaustedError as error:
             raise Refusal(LATER if error.cooling else OWN, error.message) from None
         ips, routes = [], [route.model_dump() for route in settings.routes]
-        for lease in leases:
-            pool = store.pool(lease.pool)
-            assert pool, "a lease is of a pool"
+        pools = {lease: pool for lease in leases if (pool := store.pool(lease.pool))}
+        routes += self._routes_of_pod(asked, store, objects, list(pools.values()))
+        for lease, pool in pools.items():
             gateway = {"gateway": str(pool.gateway)} if pool.gateway else {}
             ips.append({"address": f"{lease.address}/{pool.subnet.prefixlen}", **gateway})
             routes += [{"dst": route.dst, "gw": route.gw} for route in pool.routes]
@@ -118,6 +120,23 @@ class Ippool:
             if pool.gateway and keeps_gateway and default not in (route["dst"] for route in routes):
                 routes.append({"dst": default, "gw": str(pool.gateway)})
         return spec.convert({"ips": ips, "routes": routes, "dns": settings.dns}, asked.version)
+
+    def _routes_of_pod(
+        self, asked: Call, store: Store, objects: Objects, pools: Sequence[Pool]
+    ) -> list[dict[str, str]]:
+        """Return the routes of the pod's annotation whose gateway is in a subnet of this interface, and of none before
+        (pkg/ipam/utils.go: groupCustomRoutes)."""
+        pod = self._pod(asked, objects)
+        if not pod or ROUTES not in pod.annotations:
+            return []
+        before = {name: names for name, names in store.of_container(asked.container).items() if name != asked.interface}
+        taken = [pool.subnet for names in before.values() for pool in map(store.pool, names) if pool]
+        return [
+            route.model_dump()
+            for route in routes_of(pod.annotations[ROUTES])
+            if any(ip_address(route.gw) in pool.subnet for pool in pools)
+            and not any(ip_address(route.gw) in subnet for subnet in taken)
+        ]
 
     def _check(self, asked: Call, store: Store) -> None:
         held = store.held_by(self._holder(asked))

@@ -84,7 +84,7 @@ class Runtime:
             answer = yield from self._call("ADD", conflist, config, attachment, result, limit)
             what = f"pod {attachment.pod}: {failed('ADD', conflist, config['type'])}"
             results.append(understood(answer, conflist.version, what))
-        self._cache.write(conflist, attachment, results[-1])
+        self._cache.write(conflist, attachment, spec.written(results[-1]))
         deadline = time.monotonic() + SETTLE_S
         while verification.settles(attachment, results) and time.monotonic() < deadline:
             yield from pause(LOOK_S)
@@ -236,7 +236,7 @@ def stdin_of(
     if given := {name: value for name, value in attachment.capabilities.items() if name in wanted}:
         stdin["runtimeConfig"] = given
     if result is not None:
-        stdin["prevResult"] = result
+        stdin["prevResult"] = spec.written(result)
     return stdin
 
 
@@ -245,12 +245,12 @@ def understood(answer: dict[str, Any] | None, version: str, what: str) -> Result
     if answer is None:
         raise CniError(f"{what}: it succeeded without a result", code=DECODE)
     found = answer.get("cniVersion") or version
-    if found not in spec.RESULTS:
-        wrong = f"its result has version {found}; supported: {', '.join(spec.RESULTS)}"
+    if found not in spec.SUPPORTED:
+        wrong = f"its result has version {found}; supported: {', '.join(spec.SUPPORTED)}"
         raise CniError(f"{what}: {wrong}", code=VERSION)
     try:
         return spec.convert(answer, version)
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise CniError(f"{what}: its result is malformed", code=DECODE) from None
 
 

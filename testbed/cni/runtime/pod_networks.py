@@ -119,7 +119,7 @@ class PodNetworks:
 
     def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
         """Return the networks of a pod: those it is given, then those of its annotations."""
-        default = selection.default(known.annotations, known.namespace)
+        default = selection.default(known.annotations)
         devices = Given(held)
         found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
         if default and not found:
@@ -136,7 +136,11 @@ class PodNetworks:
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
         there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
-        network = NetworkAttachmentDefinition.model_validate(there.spec).conflist(one.name, f"{there}: spec.config")
+        definition = NetworkAttachmentDefinition.model_validate(there.spec)
+        if definition.config:
+            network = definition.conflist(one.name, f"{there}: spec.config")
+        else:
+            network = conflist.of_name(one.name, self._directory)
         return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
 
     def check(self, pod: Pod) -> Steps[None]:

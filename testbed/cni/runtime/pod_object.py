@@ -12,6 +12,8 @@ from testbed.cni.objects import manifests
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import INJECT, INJECT_RDMA, MultusConfig
+from testbed.cni.objects.webhook.annotations import METADATA, check_pod
+from testbed.cni.objects.webhook.review import Denied
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 from testbed.lab import Pod
@@ -24,6 +26,10 @@ LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "ist
 def admitted(pod: Pod, cluster: Cluster) -> Object:
     """Return the pod's Kubernetes object with the injected parts. InputError."""
     known = described(pod, cluster)
+    try:
+        check_pod(METADATA, known.annotations)
+    except Denied as error:
+        raise InputError(str(error)) from None
     namespace = cluster.look("Namespace", known.namespace)
     configs = cluster.all("SpiderMultusConfig") if asks(known, namespace) else []
     found = injected(known, namespace, configs)

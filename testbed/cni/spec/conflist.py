@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from testbed.cni import spec
@@ -115,8 +115,24 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
+IPAM_KEYS = {
+    "host-local": ("type", "ranges", "subnet", "rangeStart", "rangeEnd", "gateway", "routes", "resolvConf", "dataDir"),
+    "static": ("type", "addresses", "routes", "dns"),
+    "dhcp": ("type", "daemonSocketPath", "request", "provide", "priority", "clientID"),
+}
+"""The keys that the reference IPAM plugins read (their sources, `IPAMConfig`). They ignore others."""
+
+
 class IpamConfiguration(_Part):
     type: PluginType
+
+    @model_validator(mode="after")
+    def _is_spelt_right(self) -> Self:
+        known = IPAM_KEYS.get(self.type, ())
+        for key in self.model_extra or {}:
+            if key not in known and (near := nearest(key, known)):
+                raise ValueError(f"has a key {key!r}, which {self.type} does not read; did you mean {near!r}?")
+        return self
 
 
 class PluginConfiguration(_Part):
@@ -198,6 +214,30 @@ def definition(config: str, name: str, source: str) -> Conflist:
     return parse(config.encode(), source)
 
 
+def of_name(name: str, directory: Path) -> Conflist:
+    """Return the network of this name in the first file of a directory that has it, as Multus looks for it
+    (GetCNIConfigFromFile). InputError."""
+    files = sorted(file for file in directory.glob("*") if file.suffix in (".conf", ".conflist", ".json"))
+    names = {file: found for file in files if (found := _name_in(file))}
+    for file, found in names.items():
+        if found == name:
+            return load(file)
+    known = f" Networks there: {', '.join(sorted(set(names.values())))}." if names else ""
+    hint = f"Write `config` into the NetworkAttachmentDefinition, or a file <any>.conflist with this name.{known}"
+    raise InputError(f"no file has a network of the name {quoted(name)}", where=str(directory), hint=hint)
+
+
+def _name_in(file: Path) -> str:
+    try:
+        found = JsonDocument(text.read(file, "conflist", "*.conf*"), str(file), "conflist").value
+    except InputError:
+        return ""
+    is_network = (
+        isinstance(found, dict) and isinstance(found.get("name"), str) and ("type" in found or "plugins" in found)
+    )
+    return str(found["name"]) if is_network else ""
+
+
 def _read(value: Any, data: bytes, problems: Problems, more: Sequence[Mapping[str, Any]] = ()) -> Conflist:
     if not isinstance(value, dict):
         problems.add((), "a conflist must be a JSON object")
@@ -226,8 +266,10 @@ def _spoken(value: Mapping[str, Any], problems: Problems) -> tuple[tuple[str, ..
     first, more = value.get("cniVersion"), value.get("cniVersions", [])
     offered = [*([] if first is None else [first]), *(more if isinstance(more, list) else [])]
     if not offered:
-        problems.add(("cniVersion",), f"cniVersion is missing{_other('cniVersion', value)}")
-        return (), SUPPORTED
+        if other := _other("cniVersion", {key: value[key] for key in value if key != "cniVersions"}):
+            problems.add(("cniVersion",), f"cniVersion is missing{other}")
+            return (), SUPPORTED
+        return (spec.OLDEST,), ""
     if not all(isinstance(version, str) for version in offered):
         return (), SUPPORTED
     spoken = tuple(version for version in spec.SUPPORTED if version in offered)

@@ -19,6 +19,8 @@ from testbed.documents.text import quoted
 from testbed.errors import InputError, did_you_mean
 
 NETWORKS, DEFAULT_NETWORK = "k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network"
+MULTUS = "kube-system"
+"""The namespace that Multus is installed in."""
 _SHORT = re.compile(rf"(?:(?P<namespace>[^/@]+)/)?(?P<name>{conflist.NAME})(?:@(?P<interface>[^/@]+))?")
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -82,12 +84,13 @@ def selected(annotations: Mapping[str, str], namespace: str) -> list[Selected]:
     return _parsed(text, namespace, NETWORKS) if text.strip() else []
 
 
-def default(annotations: Mapping[str, str], namespace: str) -> Selected | None:
-    """Return the network of the pod's eth0, from its annotation `v1.multus-cni.io/default-network`."""
+def default(annotations: Mapping[str, str]) -> Selected | None:
+    """Return the network of the pod's eth0, from its annotation `v1.multus-cni.io/default-network`; without a namespace
+    it is in Multus' own (docs/configuration.md, `multusNamespace`)."""
     text = annotations.get(DEFAULT_NETWORK, "")
     if not text.strip():
         return None
-    found = _parsed(text, namespace, DEFAULT_NETWORK)
+    found = _parsed(text, MULTUS, DEFAULT_NETWORK)
     if len(found) > 1:
         raise InputError(f"{DEFAULT_NETWORK} names several networks: name one")
     return found[0]

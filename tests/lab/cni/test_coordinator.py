@@ -306,6 +306,46 @@ def test_mac_reverse_path_filter_and_default_route_are_as_configured(lab):
         pod.check()
 
 
+def test_queue_length_policy_routes_and_the_veth_are_as_configured(lab):
+    """`policyRoutes` are in the table of their interface; of the first one they are in the main table."""
+    routes = [{"dst": "10.99.0.0/16", "gw": "10.0.10.1"}, {"dst": "fd00:99::/64", "gw": "fd00:10::1"}]
+    keys = {"txQueueLen": 77, "vethMTU": 1400, "vethLinkAddress": "fe80::9", "policyRoutes": routes}
+    second = [{"dst": "10.98.0.7", "gw": "10.0.20.1"}]
+    pod = create(lab, "web", rail(1, **keys), rail(2, policyRoutes=second))
+
+    def to(target: str, table: str = "main") -> list[tuple[str, str]]:
+        found = shown(pod, "route", "show", "table", table)
+        return [(route["dev"], route["gateway"]) for route in found if route["dst"] == target]
+
+    (end,), (veth,) = shown(pod, "link", "show", "eth0"), shown(pod, "addr", "show", "veth0")
+    assert (end["txqlen"], veth["mtu"]) == (77, 1400)
+    assert "fe80::9" in [one["local"] for one in veth["addr_info"]]
+    assert to("10.99.0.0/16") == [("eth0", "10.0.10.1")]
+    assert (to("10.98.0.7", "101"), to("10.98.0.7")) == ([("net1", "10.0.20.1")], [])
+    pod.check()
+    pod.run("ip", "route", "del", "10.98.0.7", "table", "101")
+    with pytest.raises(CniError, match=r"net1: the route to 10\.98\.0\.7/32 by 10\.0\.20\.1 is missing"):
+        pod.check()
+    pod.run("ip", "link", "set", "eth0", "txqueuelen", "5")
+    with pytest.raises(CniError, match="eth0: its txqueuelen is 5, not 77"):
+        pod.check()
+
+
+def test_the_default_route_is_the_annotation_s_before_the_cluster_s_and_after_the_configuration_s(lab):
+    common = {"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": "SpiderCoordinator"}
+    spec = {"podCIDRType": "auto", "podDefaultRouteNIC": "net1"}
+    lab.objects.apply({**common, "metadata": {"name": "default"}, "spec": spec})
+
+    def default(name: str, nic: str = "", **keys: Any) -> list[str]:
+        notes = {"annotations": {"ipam.spidernet.io/default-route-nic": nic}} if nic else {}
+        pod = lab.pods.create(lab.host("node1"), name, [rail(1), rail(2, **keys)], **notes)
+        return default_over(pod)
+
+    assert default("cluster") == ["net1"]
+    assert default("annotated", "eth0") == ["eth0"]
+    assert default("configured", "eth0", podDefaultRouteNic="net1") == ["net1"]
+
+
 @pytest.mark.fresh
 def test_both_families(lab):
     node, addresses = lab.host("node1"), ippool(10)

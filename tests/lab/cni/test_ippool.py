@@ -14,6 +14,7 @@ from testbed import Lab, Topology
 from testbed.cni.ipam.address_store import Store
 from testbed.cni.runtime.plugin_call import CniError
 from testbed.cni.runtime.pod_networks import PodNetworks
+from testbed.errors import InputError
 from testbed.lab.pods import Caller
 from testbed.workload.verbs import connect_pair, open_endpoint
 
@@ -440,6 +441,34 @@ def test_pools_that_are_objects_go_by_node_and_reserved_addresses_are_not_given(
     named = {"ipam.spidernet.io/ippools": '[{"interface": "eth0", "ipv4": ["own"], "cleangateway": true}]'}
     own = lab.pods.create(lab.host("node2"), "d", [of_cluster()], annotations=named)
     assert (address(own), own.run("ip", "route", "show", "default").stdout) == ("10.0.10.50", "")
+
+
+@pytest.mark.topology("rails.clab.yml")
+def test_the_annotations_of_a_pod_with_two_interfaces(lab):
+    """Pools in the order of the interfaces, no default route for the second one, and routes where their gateway is."""
+    kind, rails = {"apiVersion": "spiderpool.spidernet.io/v2beta1", "kind": "SpiderIPPool"}, []
+    for n in (1, 2):
+        spec = {"subnet": f"10.0.{n}0.0/24", "ips": [f"10.0.{n}0.50-10.0.{n}0.59"], "gateway": f"10.0.{n}0.1"}
+        lab.objects.apply({**kind, "metadata": {"name": f"rail{n}"}, "spec": spec})
+        rails.append(network({"type": "macvlan", "master": f"eth{n}", "ipam": {"type": "ippool"}}, name=f"net{n}"))
+
+    def create(name, entries, **more):
+        notes = {"ipam.spidernet.io/ippools": json.dumps(entries), **more}
+        return lab.pods.create(lab.host("node1"), name, rails, annotations=notes)
+
+    routes = [{"dst": "10.7.0.0/16", "gw": "10.0.10.1"}, {"dst": "10.8.0.0/16", "gw": "10.0.20.1"}]
+    ordered = [{"ipv4": ["rail1"]}, {"ipv4": ["rail2"], "cleangateway": True}]
+    pod = create("web", ordered, **{"ipam.spidernet.io/routes": json.dumps(routes)})
+    assert [str(end.address().ip) for end in pod.interfaces.values()] == ["10.0.10.50", "10.0.20.50"]
+    found = {route["dst"]: route["dev"] for route in json.loads(pod.run("ip", "-j", "route").stdout)}
+    assert (found["default"], found["10.7.0.0/16"], found["10.8.0.0/16"]) == ("eth0", "eth0", "net1")
+
+    with pytest.raises(CniError, match="interface eth0 must be specified"):
+        create("one", [{"interface": "net1", "ipv4": ["rail2"]}])
+    with pytest.raises(InputError, match="duplicate interface eth0"):
+        create("two", [{"interface": "eth0", "ipv4": ["rail1"]}, {"interface": "eth0", "ipv4": ["rail2"]}])
+    with pytest.raises(InputError, match=r"ipam\.spidernet\.io/ippol: Unknown annotation: nothing reads it on a pod"):
+        lab.pods.create(lab.host("node1"), "three", rails, annotations={"ipam.spidernet.io/ippol": "{}"})
 
 
 @pytest.mark.topology(ROUTED)

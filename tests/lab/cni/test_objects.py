@@ -42,6 +42,18 @@ def test_the_owner_s_template_and_the_pod_s_own_annotations_are_the_pod_s(lab):
     assert lab.objects.list("Pod") == []
 
 
+def test_a_definition_without_a_config_is_the_file_of_its_name(lab):
+    """specification.conflist defines `dbnet`."""
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+    lab.objects.apply({**kind, "metadata": {"name": "dbnet"}})
+    lab.objects.apply({**kind, "metadata": {"name": "other"}, "spec": {}})
+    node = lab.host("node1")
+    with pytest.raises(InputError, match="no file has a network of the name 'other'"):
+        lab.pods.create(node, "web", [], annotations={NETWORKS: "other"})
+    pod = lab.pods.create(node, "web", [], annotations={NETWORKS: "dbnet"})
+    assert str(pod["net1"].address()) == "10.1.0.2/16"
+
+
 def test_what_plugins_are_given(lab):
     """The pod's namespace in CNI_ARGS, and of what is asked only what a plugin takes."""
     answer = {"cniVersion": "1.0.0", "ips": [], "interfaces": []}

@@ -47,7 +47,7 @@ def left_of(lab: Lab, before: set[str]) -> set[str]:
 # What a pod gets
 
 
-@pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0"])
+@pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0", "1.0.0"])
 @pytest.mark.topology(ROUTED)
 def test_a_pod_has_what_its_plugins_gave_it(lab, log, version):
     pod = lab.pods.create(lab.host("node1"), "web", [macvlan(ipam(10), version=version)])
@@ -60,6 +60,27 @@ def test_a_pod_has_what_its_plugins_gave_it(lab, log, version):
     (added,) = log.find("cni", command="ADD")
     assert added["text"] == "ADD rdma on eth0 by macvlan, rxe: 10.0.10.100/24"
     assert added["data"]["result"]["cniVersion"] == version
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", None])
+@pytest.mark.topology(ROUTED)
+def test_before_0_3_a_result_has_no_interfaces_and_the_pod_is_the_same(lab, log, version):
+    """The reference plugins answer in 0.1.0 and 0.2.0, and take a configuration without a version for 0.1.0."""
+    old = network({"type": "macvlan", "master": "eth1", "ipam": ipam(10)}, {"type": "tuning"})
+    old = {key: value for key, value in {**old, "cniVersion": version}.items() if value}
+    pod = lab.pods.create(lab.host("node1"), "web", [old])
+
+    assert addresses(pod) == {"eth0": FIRST}
+    assert pod.ping("10.0.20.2", within=1)
+    (added,) = log.find("cni", command="ADD")
+    assert added["data"]["result"]["cniVersion"] == (version or "0.1.0")
+    assert [one["address"] for one in added["data"]["result"]["ips"]] == [str(FIRST)]
+    cached = json.loads(next((lab.directory / "cni/node1/lib/results").iterdir()).read_text())
+    assert cached["result"]["ip4"]["ip"] == str(FIRST)
+    with pytest.raises(TestbedError, match="does not support CHECK command"):
+        pod.check()
+    pod.delete()
+    assert addresses(lab.pods.create(lab.host("node1"), "again", [macvlan(ipam(10, last=100))])) == {"eth0": FIRST}
 
 
 @pytest.mark.parametrize("mode", [pytest.param("shared", marks=pytest.mark.slow), "exclusive"])

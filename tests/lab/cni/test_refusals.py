@@ -18,7 +18,7 @@ from testbed.lab.leaks import inventory
 pytestmark = pytest.mark.usefixtures("plugins")
 FAILED = 'pod web: plugin type="broken" name="rdma" failed (add): '
 NOT_CALLED = 'pod web: plugin type="{}" name="rdma" failed (version): '
-RESULTS = "0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
+RESULTS = "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
 DEFAULT_PATH = "/usr/lib/cni"
 
 

@@ -48,7 +48,8 @@ def test_the_pods_annotation_comes_before_its_namespaces_and_that_before_the_con
     several = [{"interface": "eth0", "ipv4": ["other"]}, {"interface": "net1", "ipv4": ["mine"]}]
     asked = replace(asked, pod=pod(ippool={"ipv4": ["own"]}, ippools=several))
     assert named(asked) == {4: ["mine"]}
-    assert named(replace(asked, interface="net2")) == {4: ["own"]}
+    with pytest.raises(InputError, match="interface net2 must be specified"):
+        named(replace(asked, interface="net2"))
     assert module.named(ASKING, {4: [], 6: []}) is None
 
 
@@ -56,7 +57,6 @@ def test_the_pods_annotation_comes_before_its_namespaces_and_that_before_the_con
     ("annotation", "wrong", "place"),
     [
         ({"ippool": ["a"]}, "it must be a mapping, not a list", "1:1"),
-        ({"ippools": [{"ipv4": ["a"]}]}, "[0].interface", "1:2"),
         ({"ippool": {"ipv4": "a"}}, "ipv4 must be a list, not the string 'a'", "1:10"),
     ],
 )
@@ -65,6 +65,62 @@ def test_an_annotation_that_is_wrong_is_named(annotation, wrong, place):
         named(replace(ASKING, pod=pod(**annotation)))
     assert said.value.message.startswith(wrong)
     assert said.value.where == f"annotation ipam.spidernet.io/{next(iter(annotation))}:{place}"
+
+
+@pytest.mark.parametrize(
+    ("entries", "wrong"),
+    [
+        ([{"interface": "net1", "ipv4": ["a"]}, {"interface": "net1", "ipv4": ["b"]}], "duplicate interface net1"),
+        ([{"interface": "net1", "ipv4": ["a"]}, {"ipv4": ["b"]}], "NIC should be either all specified or all unspec"),
+        ([{"interface": "eth0", "ipv4": ["a"]}], "interface net1 must be specified"),
+        ([{"ipv4": ["a"]}], "interface net1 must be specified"),
+        ([], "too few entries in it: 0, at least 1"),
+    ],
+)
+def test_entries_of_interfaces_that_do_not_fit_together(entries, wrong):
+    with pytest.raises(InputError, match=wrong):
+        named(replace(ASKING, pod=pod(ippools=entries), number=1))
+
+
+def test_entries_without_interfaces_are_in_their_order():
+    asked = replace(ASKING, pod=pod(ippools=[{"ipv4": ["a"]}, {"ipv4": ["b"], "cleangateway": True}]))
+    assert [named(replace(asked, number=number)) for number in (0, 1)] == [{4: ["a"]}, {4: ["b"]}]
+
+
+def test_the_node_s_name_is_nearer_than_its_labels_and_so_is_the_namespace_s():
+    by_label, by_name = pool(nodeAffinity={"matchLabels": {"rail": "1"}}), pool(nodeName=["node1"])
+    assert usable(a=by_label, b=by_name) == [["b", "a"]]
+    of_label, of_name = pool(namespaceAffinity={"matchLabels": {"team": "llm"}}), pool(namespaceName=["ai"])
+    assert usable(a=of_label, b=of_name, c=by_label) == [["c", "b", "a"]]
+
+
+def test_a_network_without_a_namespace_is_spiderpools():
+    asked = replace(
+        ASKING,
+        network="mv",
+        pod=manifests.make(
+            {**pod().data, "metadata": {**pod().data["metadata"], "annotations": {NETWORKS: "spiderpool/mv"}}}
+        ),
+    )
+    assert usable(asked, a=pool(multusName=["mv"])) == [["a"]]
+    other = {**pod().data["metadata"], "annotations": {NETWORKS: "mv"}}
+    asked = replace(asked, pod=manifests.make({**pod().data, "metadata": other}))
+    with pytest.raises(InputError, match="is not for network ai/mv"):
+        usable(asked, a=pool(multusName=["mv"]))
+
+
+def test_a_pool_is_named_once():
+    with pytest.raises(InputError, match="a test names pool a twice"):
+        usable(wanted=Named({4: ["a", "a"]}, "a test"), a=pool())
+
+
+def test_routes_of_a_pod_have_a_subnet_and_an_address_of_one_family():
+    assert (
+        len(module.routes_of('[{"dst": "10.0.0.0/16", "gw": "10.6.0.1"}, {"dst": "fd00::/64", "gw": "fd01::1"}]')) == 2
+    )
+    for dst, gw in (("10.0.0.0", "10.6.0.1"), ("10.0.0.0/16", "fd01::1"), ("x", "10.6.0.1")):
+        with pytest.raises(InputError, match="invalid route format"):
+            module.routes_of(json.dumps([{"dst": dst, "gw": gw}]))
 
 
 def pool(**keys: Any) -> IPPool:
@@ -94,7 +150,7 @@ LABELS = {"matchLabels": {"x": "y"}}
             {"podAffinity": {"matchLabels": {"ipam.spidernet.io/app-kind": "StatefulSet"}}},
             "is not for pods",
         ),
-        ({"multusName": ["rail1"]}, {"multusName": ["ai/rail2"]}, "is not for network rail1"),
+        ({"multusName": ["rail1"]}, {"multusName": ["ai/rail2"]}, "is not for network spiderpool/rail1"),
     ],
 )
 def test_a_pools_affinities(fits, does_not, reason):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cni.spec import conflist
+from testbed.cni.spec import SUPPORTED, conflist
 from testbed.errors import InputError
 
 GOOD: dict[str, Any] = {"cniVersion": "1.0.0", "name": "rdma", "plugins": [{"type": "macvlan"}, {"type": "rxe"}]}
@@ -36,6 +36,8 @@ def test_a_conflist_has_a_name_a_version_and_plugins() -> None:
         ("1.0.0", ["1.1.0", "1.2.0"], "1.1.0"),
         (None, ["0.4.0"], "0.4.0"),
         ("9.0.0", ["1.0.0"], "1.0.0"),
+        ("0.2.0", [], "0.2.0"),
+        (None, [], "0.1.0"),
     ],
 )
 def test_the_highest_version_that_is_spoken_comes_first(version: str | None, more: list[str], chosen: str) -> None:
@@ -71,9 +73,9 @@ def test_a_byte_that_is_not_utf_8_is_at_a_line_and_column() -> None:
         ({"name": 7}, "name must be letters"),
         ({"name": "-x"}, "not the string '-x'"),
         ({"name": "a/b"}, "not the string 'a/b'"),
-        ({"cniVersion": None}, "cniVersion is missing"),
+        ({"cniVersion": None, "cniVersions_": []}, "cniVersion is missing; 'cniVersions_' is there"),
         ({"name": "n" * 129}, "128 at most, beginning with a letter or digit, not the string 'nnnn"),
-        ({"cniVersion": "0.2.0"}, "cniVersion '0.2.0' is not supported"),
+        ({"cniVersion": "0.5.0"}, "cniVersion '0.5.0' is not supported"),
         ({"cniVersion": "one", "cniVersions": ["1.2.0"]}, "cniVersion 'one, 1.2.0' is not supported"),
         ({"cniVersion": 1}, "cniVersion must be a string, not the number 1"),
         ({"cniVersions": ["1.0.0", 5]}, "cniVersions[1] must be a string, not the number 5"),
@@ -137,6 +139,36 @@ def test_the_place_in_the_configuration_of_one_plugin_is_its_own() -> None:
     )
 
 
+def test_a_definition_without_a_config_is_the_first_file_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.conflist").write_text("{")
+    (tmp_path / "b.json").write_text('{"name": "rail"}')
+    (tmp_path / "c.conf").write_text('{"name": "rail", "type": "macvlan"}')
+    (tmp_path / "d.conflist").write_text(json.dumps({**GOOD, "name": "rail"}))
+    assert conflist.of_name("rail", tmp_path).types == ["macvlan"]
+    with pytest.raises(InputError, match="no file has a network of the name 'other'") as said:
+        conflist.of_name("other", tmp_path)
+    assert said.value.hint.endswith("Networks there: rail.")
+
+
+@pytest.mark.parametrize(
+    ("ipam", "near"),
+    [
+        ({"type": "host-local", "subnet": "10.0.0.0/24", "route": []}, "'route', which host-local does not read; did"),
+        ({"type": "static", "address": []}, "'address', which static does not read; did you mean 'addresses'"),
+        ({"type": "host-local", "comment": "mine"}, ""),
+        ({"type": "mine", "route": []}, ""),
+    ],
+)
+def test_a_key_of_a_known_ipam_plugin_is_spelt_right(ipam: dict[str, Any], near: str) -> None:
+    value = {**GOOD, "plugins": [{"type": "macvlan", "ipam": ipam}]}
+    if not near:
+        assert conflist.make(value).types == ["macvlan"]
+        return
+    with pytest.raises(InputError) as said:
+        conflist.make(value)
+    assert near in said.value.message
+
+
 def test_what_is_wrong_in_a_dict_is_named_by_its_path() -> None:
     with pytest.raises(InputError) as said:
         conflist.make({**GOOD, "plugins": [{"type": "macvlan"}, {"type": 7}]})
@@ -144,7 +176,7 @@ def test_what_is_wrong_in_a_dict_is_named_by_its_path() -> None:
 
 
 def test_a_version_that_is_not_supported_gets_those_that_are() -> None:
-    assert refused(json.dumps({**GOOD, "cniVersion": "0.2.0"})).hint == "Supported: 0.3.1, 0.4.0, 1.0.0, 1.1.0."
+    assert refused(json.dumps({**GOOD, "cniVersion": "0.5.0"})).hint == f"Supported: {', '.join(SUPPORTED)}."
 
 
 def test_the_configuration_of_one_plugin_is_a_list_of_one() -> None:
@@ -159,7 +191,6 @@ def test_the_configuration_of_one_plugin_is_a_list_of_one() -> None:
     ("text", "said"),
     [
         ('{"type": "macvlan"}', "name is missing"),
-        ('{"name": "x", "type": "macvlan"}', "cniVersion is missing"),
         ('{"name": "x", "type": 1}', "plugins[0].type must be the name of a plugin's file, not the number 1"),
     ],
 )

@@ -126,8 +126,25 @@ def test_a_result_is_written_in_the_order_of_the_specification() -> None:
 
 def test_a_result_without_a_version_is_of_that_of_the_conflist() -> None:
     assert libcni.understood({"interfaces": [INTERFACE]}, "1.0.0", "test")["interfaces"] == [INTERFACE]
-    with pytest.raises(CniError, match=r"its result has version 0\.2\.0"):
-        libcni.understood({"cniVersion": "0.2.0", "ip4": {}}, "0.3.1", "test")
+    with pytest.raises(CniError, match=r"its result has version 0\.5\.0"):
+        libcni.understood({"cniVersion": "0.5.0"}, "0.3.1", "test")
+    with pytest.raises(CniError, match="its result is malformed"):
+        libcni.understood({"cniVersion": "0.2.0", "ip4": {"gateway": "10.0.0.1"}}, "0.2.0", "test")
+
+
+def test_before_0_3_a_result_has_an_address_a_family_and_no_interfaces() -> None:
+    """CNI 0.2.0, "Result"."""
+    ip4 = {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]}
+    ip6 = {"ip": "fd00::2/64", "routes": [{"dst": "::/0", "gw": "fd00::1"}]}
+    old = {"cniVersion": "0.2.0", "ip4": ip4, "ip6": ip6, "dns": {}}
+    read = libcni.understood(old, "0.2.0", "test")
+    assert read["ips"] == [
+        {"version": "4", "address": "10.0.0.2/24", "gateway": "10.0.0.1"},
+        {"version": "6", "address": "fd00::2/64"},
+    ]
+    assert read["routes"] == [*ip4["routes"], *ip6["routes"]]
+    assert spec.written(read) == old
+    assert spec.written(spec.convert(NEW, "1.0.0")) == spec.convert(NEW, "1.0.0")
 
 
 # Errors

@@ -35,20 +35,20 @@ def test_all_that_is_wrong_is_one_message() -> None:
         "detectOptions": {"timeout": 0.1},
         "podMACPrefix": "01:00",
         "podRPFilter": 3,
-        "hijackCIDR": ["10.0.0.1/8"],
+        "hijackCIDR": ["10.0.0.1"],
         "mtu": 9000,
     }
     with pytest.raises(Refusal) as said:
         validated(Configuration, wrong)
     assert said.value.code == CONFIG
     assert said.value.message.split("; ") == [
-        "steps[1] must be 'mac', 'conflict', 'gateway', 'announce', 'rp_filter', 'veth' or 'routes', "
-        "not the string 'arp'",
+        "steps[1] must be 'mac', 'conflict', 'gateway', 'announce', 'queue', 'rp_filter', 'veth', 'routes' or "
+        "'policy_routes', not the string 'arp'",
         "detectIPConflict must be false, true, 'spiderpool' or 'rfc5227', not the string 'arping'",
         "detectOptions.timeout: the number 0.1 is not a number with a unit (us, ms, s), such as 50us",
         "podMACPrefix: the string '01:00' is not the first two bytes of a unicast MAC address, such as 0a:1b",
-        "podRPFilter must be -1, 0, 1 or 2, not the number 3",
-        "hijackCIDR[0]: the string '10.0.0.1/8' is not a subnet such as 169.254.0.0/16",
+        "podRPFilter: Input should be less than or equal to 2",
+        "hijackCIDR[0]: the string '10.0.0.1' is not a subnet such as 169.254.0.0/16",
         "mtu is unknown",
     ]
 

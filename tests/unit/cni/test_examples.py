@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cni.objects import manifests
+from testbed.cni.objects.lab_objects import Cluster
 from testbed.errors import InputError
 
 REFUSED = "# Refused: "
@@ -23,10 +23,11 @@ def test_an_example_loads_or_its_message_says_why_not(tmp_path, text):
     file = tmp_path / "example.yaml"
     file.write_text(text)
     (expected,) = re.findall(f"^{REFUSED}(.*)$", text, re.MULTILINE) or [""]
+    cluster = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *_, **__: None)
     if not expected:
-        assert len(manifests.load(file)) == 1
+        assert len(cluster.apply(file)) == 1
         return
     with pytest.raises(InputError) as said:
-        manifests.load(file)
+        cluster.apply(file)
     assert expected in str(said.value)
     assert said.value.where.startswith(f"{file}:")

@@ -7,6 +7,7 @@ Those that need a kernel are in tests/machine/test_fuzz_cni.py.
 import contextlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -159,9 +160,9 @@ NETWORKS = [
 @settings(max_examples=EXAMPLES)
 @given(cases.texts(cases.changed(NETWORKS)) | st.sampled_from(["ai/rail1@net1, rail2"]))
 def test_annotations(text: str) -> None:
-    for read in selection.selected, selection.default:
+    for read in (partial(selection.selected, namespace="ai"), selection.default):
         try:
-            read({selection.NETWORKS: text, selection.DEFAULT_NETWORK: text}, "ai")
+            read({selection.NETWORKS: text, selection.DEFAULT_NETWORK: text})
         except InputError as error:
             check_message(error.message)
 

@@ -59,9 +59,6 @@ def pool(**spec: Any) -> dict[str, Any]:
         ("v2beta1", "v1", ":11:13", "apiVersion 'spiderpool.spidernet.io/v1' of SpiderIPPool is not supported"),
         ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is not a name: use lower-case letters"),
         ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
-        ("10.0.10.0/24", "10.0.10.1/24", ":16:3", "subnet: 10.0.10.1/24 has host bits set"),
-        ("10.0.10.109]", "10.0.11.100]", ":16:3", "ips: 10.0.11.100 is not in 10.0.10.0/24"),
-        ("operator: In", "operator: in", ":20:31", "spec.nodeAffinity.matchExpressions[0].operator must be"),
         ("  name: rail1-v4", "  name: p\n  labels: {n: 1}", ":15:11", "n must be a string, not the number 1; quote it"),
         ('"type": "macvlan", ', "", ":8:3", "spec.config"),
         ('"1.0.0", ', '"1.0.0" ', ":8:3", "spec.config:1:24: not valid JSON"),
@@ -77,8 +74,6 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, old, new, place, wrong)
 
 def test_an_object_in_python(tmp_path):
     assert manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=6)).namespace == ""
-    with pytest.raises(InputError, match=r"spec\.ipVersion is 4, but fd00::/64 is IPv6"):
-        manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=4))
     with pytest.raises(InputError, match="may only hold JSON values"):
         manifests.make(pool(subnet=tmp_path))
 
@@ -106,16 +101,16 @@ def test_a_cluster_keeps_what_was_applied(tmp_path):
     cluster: Objects = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *event, **_: events.append(event[-1]))
     (tmp_path / "two.yaml").write_text(FILE)
     assert cluster.apply("two.yaml") == ["NetworkAttachmentDefinition/ai/rail1", "SpiderIPPool/rail1-v4"]
-    cluster.apply(pool(subnet="10.0.20.0/24"))
-    cluster.apply(pool(subnet="10.0.30.0/24"))
-    assert cluster.get("SpiderIPPool", "p")["spec"] == {"subnet": "10.0.30.0/24"}
+    cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.1"]))
+    cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.7"]))
+    assert cluster.get("SpiderIPPool", "p")["spec"] == {"subnet": "10.0.30.0/24", "ips": ["10.0.30.7"]}
     assert [one["metadata"]["name"] for one in cluster.list("SpiderIPPool")] == ["p", "rail1-v4"]
     with pytest.raises(InputError, match="there is no NetworkAttachmentDefinition/default/rail1"):
         cluster.get("NetworkAttachmentDefinition", "rail1")
     with pytest.raises(InputError, match="there is no SpiderIPPool/rail-v4") as said:
         cluster.get("SpiderIPPool", "rail-v4")
     assert said.value.hint == "Did you mean rail1-v4? There are: p, rail1-v4."
-    with pytest.raises(InputError, match=r"SpiderIPPool/q: 10\.0\.30\.7 is in SpiderIPPool/p, too"):
+    with pytest.raises(InputError, match=r"overlap with IPPool p in IP ranges \[10\.0\.30\.7\]"):
         cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.7"]) | {"metadata": {"name": "q"}})
     cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.1"]))
     cluster.apply(pool(subnet="10.0.30.0/24", ips=["10.0.30.7"]) | {"metadata": {"name": "q"}})

@@ -63,7 +63,8 @@ def test_an_annotation_that_is_wrong(text, wrong, place):
 
 
 def test_there_is_one_default_network():
-    assert selection.default({DEFAULT_NETWORK: "net/pods"}, "ai") == Selected("pods", "net")
-    assert selection.default({}, "ai") is None
+    assert selection.default({DEFAULT_NETWORK: "net/pods"}) == Selected("pods", "net")
+    assert selection.default({DEFAULT_NETWORK: "pods"}) == Selected("pods", "kube-system"), "Multus' own namespace"
+    assert selection.default({}) is None
     with pytest.raises(InputError, match="names several networks"):
-        selection.default({DEFAULT_NETWORK: "a,b"}, "ai")
+        selection.default({DEFAULT_NETWORK: "a,b"})

@@ -28,7 +28,7 @@ def events() -> list[str]:
 @pytest.fixture
 def cluster(tmp_path: Path, events: list[str]) -> Cluster:
     made = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *event, **_: events.append(event[-1]))
-    made.apply(subnet("rail1", "10.0.10.0/24", gateway="10.0.10.1", ips=["10.0.10.1-10.0.10.10"]))
+    made.apply(subnet("rail1", "10.0.10.0/24", gateway="10.0.10.1", ips=["10.0.10.2-10.0.10.10"]))
     return made
 
 
@@ -209,7 +209,8 @@ def test_what_yaml_takes_for_a_number_has_to_be_quoted(cluster):
 def test_annotations_that_are_wrong_are_refused_with_all_of_the_file(cluster, more, wrong):
     with pytest.raises(InputError) as said:
         cluster.apply(application(more=more))
-    assert said.value.message.startswith(f"Deployment/default/web: {wrong}")
+    assert wrong in said.value.message
+    assert said.value.where.startswith("Deployment/default/web: spec.template.metadata.annotations.ipam.spidernet.io/")
     assert cluster.list("Deployment") == []
 
 
@@ -218,20 +219,6 @@ def test_the_size_of_a_daemon_set_has_to_be_said(cluster):
         cluster.apply(application("DaemonSet"))
     cluster.apply(application("DaemonSet", more={NUMBER: "3"}))
     assert list(ips(cluster).values()) == [["10.0.10.2-10.0.10.4"]]
-
-
-@pytest.mark.parametrize(
-    ("spec", "wrong"),
-    [
-        ({"ips": ["10.0.11.1"]}, "ips: 10.0.11.1 is not in 10.0.10.0/24"),
-        ({"ipVersion": 6}, "spec.ipVersion is 6, but 10.0.10.0/24 is IPv4"),
-        ({"default": True}, "spec.default is not supported"),
-    ],
-)
-def test_a_subnet_that_is_wrong_is_refused(spec, wrong):
-    with pytest.raises(InputError) as said:
-        manifests.make(subnet("rail1", "10.0.10.0/24", **spec))
-    assert said.value.message.startswith(wrong)
 
 
 def test_pieces():

@@ -224,7 +224,11 @@ def cni_plugin(tree: Tree) -> None:
         """,
     )
     tree.insert("cni/agent/__init__.py", "from testbed.cni.plugins import ", "echo, ")
-    tree.insert("cni/agent/__init__.py", '        "coordinator": coordinator.call,\n', '        "echo": echo.call,\n')
+    tree.insert(
+        "cni/agent/__init__.py",
+        '        "coordinator": partial(coordinator.call, shared=shared),\n',
+        '        "echo": echo.call,\n',
+    )
     tree.copy("cni/bin/rxe", "cni/bin/echo")
     tree.check("""
         import json

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from testbed.cni.plugins.contract import Call, Refusal, own, validated
@@ -66,22 +67,24 @@ STEPS: dict[StepName, Step] = {
     "conflict": Step(detection.conflict),
     "gateway": Step(detection.gateway),
     "announce": Step(announce),
+    "queue": Step(tuning.set_queue, tuning.check_queue),
     "rp_filter": Step(tuning.set_rp_filter, tuning.check_rp_filter),
     "veth": Step(veth.connect, veth.check, alone=True),
     "routes": Step(tuning.tune_routes, tuning.check_routes, alone=True),
+    "policy_routes": Step(tuning.put_policy_routes, tuning.check_policy_routes, alone=True),
 }
 _turn = threading.Lock()
 
 
-def call(asked: Call) -> Mapping[str, Any] | None:
-    """See `contract.Plugin`. The calling thread is in the node's network namespace."""
+def call(asked: Call, shared: Path | None = None) -> Mapping[str, Any] | None:
+    """See `contract.Plugin`. The calling thread is in the node's network namespace. `shared` has the objects."""
     if asked.command == "DEL":
         delete(asked)
         return None
     settings = validated(Configuration, own(asked.config))
     if asked.command in ("GC", "STATUS"):  # its objects end with their pod
         return None
-    with Nic.opened(asked, settings) as nic:
+    with Nic.opened(asked, settings, shared) as nic:
         if settings.mode == "disable":
             return nic.result if asked.command == "ADD" else None
         if asked.command == "CHECK":

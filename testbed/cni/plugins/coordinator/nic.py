@@ -3,20 +3,24 @@
 import contextlib
 import functools
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from ipaddress import IPv4Network, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
-from testbed.cni.objects.coordinator import LinkAddress, MacPrefix, Mode, RpFilter, RuleTable, Subnet
+from testbed.cni.objects.coordinator import COORDINATOR, DEFAULT_ROUTE, RuleTable
+from testbed.cni.objects.database import OBJECTS
+from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import Part
 from testbed.cni.plugins.contract import Call, Refusal, Seconds
 from testbed.cni.spec import CONFIG, OWN
+from testbed.documents.text import describe
 from testbed.kernel import netns
 from testbed.kernel.link_readings import IFLA_ADDRESS
 from testbed.kernel.policy_routing import PolicyRouting
@@ -29,8 +33,18 @@ POD_VETH = "veth0"
 FIRST_TABLE = 100
 """The routing table of the first interface; those of the others follow."""
 
-StepName = Literal["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
-STEPS: list[StepName] = ["mac", "conflict", "gateway", "announce", "rp_filter", "veth", "routes"]
+StepName = Literal["mac", "conflict", "gateway", "announce", "queue", "rp_filter", "veth", "routes", "policy_routes"]
+STEPS: list[StepName] = [
+    "mac",
+    "conflict",
+    "gateway",
+    "announce",
+    "queue",
+    "rp_filter",
+    "veth",
+    "routes",
+    "policy_routes",
+]
 """The correct order: conflicts are detected before anything claims the address, and with the final MAC."""
 
 
@@ -38,6 +52,50 @@ def _each_once(value: list[StepName]) -> list[StepName]:
     if twice := sorted({step for step in value if value.count(step) > 1}):
         raise ValueError(f"{', '.join(twice)} is given more than once")
     return value
+
+
+def _mac_prefix(value: str) -> str:
+    prefix = value.lower()
+    if prefix and not re.fullmatch("[0-9a-f][02468ace]:[0-9a-f]{2}", prefix):
+        raise ValueError(f"{describe(value)} is not the first two bytes of a unicast MAC address, such as 0a:1b")
+    return prefix
+
+
+def _network(value: Any) -> Any:
+    if not isinstance(value, str) or "/" not in value:
+        raise ValueError(f"{describe(value)} is not a subnet such as 169.254.0.0/16")
+    return _of_one_or_more(value)
+
+
+def _of_one_or_more(value: Any) -> Any:
+    try:
+        return ip_network(value, strict=False)
+    except (ValueError, TypeError):
+        raise ValueError(f"{describe(value)} is no address and no subnet") from None
+
+
+def _address(value: Any) -> Any:
+    try:
+        return ip_address(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"{describe(value)} is not an IP address") from None
+
+
+Subnet = IPv4Network | IPv6Network
+Address = Annotated[IPv4Address | IPv6Address, BeforeValidator(_address)]
+
+
+class PolicyRoute(Part):
+    """A route of the interface's own table."""
+
+    dst: Annotated[Subnet, BeforeValidator(_of_one_or_more)]
+    gw: Address
+
+    @model_validator(mode="after")
+    def _is_of_one_family(self) -> Self:
+        if self.dst.version != self.gw.version:
+            raise ValueError(f'route dst "{self.dst}" and gw "{self.gw}" must use the same IP family')
+        return self
 
 
 class DetectOptions(Part):
@@ -62,19 +120,27 @@ class Configuration(Part):
     """Names and defaults are those of SpiderCoordinator if it has them."""
 
     steps: Annotated[list[StepName], AfterValidator(_each_once)] = Field(default=STEPS)
-    mode: Mode = "auto"
+    mode: Literal["auto", "underlay", "overlay", "disable"] = "auto"
     detectIPConflict: Literal[False, True, "spiderpool", "rfc5227"] = False  # noqa: N815
     """True means `spiderpool`."""
     detectGateway: bool = False  # noqa: N815
     detectOptions: DetectOptions = Field(default_factory=DetectOptions)  # noqa: N815
     announce: Announce = Field(default_factory=Announce)
-    podMACPrefix: MacPrefix = ""  # noqa: N815
-    podRPFilter: RpFilter = 0  # noqa: N815
+    podMACPrefix: Annotated[str, AfterValidator(_mac_prefix)] = ""  # noqa: N815
+    podRPFilter: Annotated[int, Field(le=2)] = 0  # noqa: N815
+    """Negative: as it is."""
+    txQueueLen: Annotated[int, Field(ge=0)] = 0  # noqa: N815
+    """0: as it is."""
     tunePodRoutes: bool = True  # noqa: N815
-    podDefaultRouteNIC: str = ""  # noqa: N815
+    default_route_nic: Annotated[
+        str, Field(validation_alias=AliasChoices("podDefaultRouteNIC", "podDefaultRouteNic"))
+    ] = ""
+    """The first spelling is that of the objects, the second that of the plugin."""
     hostRuleTable: RuleTable = 500  # noqa: N815
-    hijackCIDR: list[Subnet] = Field(default=[IPv4Network("169.254.0.0/16")])  # noqa: N815
-    vethLinkAddress: LinkAddress | None = None  # noqa: N815
+    hijackCIDR: list[Annotated[Subnet, BeforeValidator(_network)]] = Field(default=[IPv4Network("169.254.0.0/16")])  # noqa: N815
+    policyRoutes: list[PolicyRoute] = Field(default_factory=list)  # noqa: N815
+    vethLinkAddress: Annotated[Address | None, BeforeValidator(lambda value: value or None)] = None  # noqa: N815
+    vethMTU: Annotated[int, Field(ge=1)] = 1500  # noqa: N815
 
 
 @dataclass
@@ -90,10 +156,12 @@ class Nic:
     """The path of the node's network namespace."""
     index: int
     mac: str
+    shared: Path | None = None
+    """The directory that all nodes share, with the objects."""
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, asked: Call, settings: Configuration) -> Iterator[Self]:
+    def opened(cls, asked: Call, settings: Configuration, shared: Path | None) -> Iterator[Self]:
         """Enter the pod's namespace from the node's for the block. Refusal if the previous result, the namespace or the
         interface is missing and needed."""
         result = asked.chained("coordinator")
@@ -107,7 +175,7 @@ class Nic:
             except OSError:
                 raise Refusal(OWN, f"the pod has no interface {asked.interface}") from None
             mac = link[IFLA_ADDRESS].hex(":")
-            yield cls(asked, settings, result, kernel, host, f"/proc/self/fd/{node}", index, mac)
+            yield cls(asked, settings, result, kernel, host, f"/proc/self/fd/{node}", index, mac, shared)
 
     @property
     def name(self) -> str:
@@ -166,6 +234,19 @@ class Nic:
                 if rule.source.num_addresses == 1 and rule.source.network_address in mine:
                     return rule.table
         return self.kernel.free_table(FIRST_TABLE + 1, self.families)
+
+    @functools.cached_property
+    def default_route_nic(self) -> str:
+        """Return the interface that keeps the default route: of the configuration, the pod's annotation, or the
+        SpiderCoordinator, as in Spiderpool (cmd/spiderpool-agent/cmd/coordinator.go)."""
+        if self.settings.default_route_nic or not self.shared:
+            return self.settings.default_route_nic
+        name, namespace = (self.asked.arguments.get(f"K8S_POD_{key}", "") for key in ("NAME", "NAMESPACE"))
+        with Objects(self.shared / OBJECTS) as objects:
+            pod = objects.get("Pod", name, namespace)
+            if pod and DEFAULT_ROUTE in pod.annotations:
+                return pod.annotations[DEFAULT_ROUTE]
+            return next((str(one.spec.get("podDefaultRouteNIC") or "") for one in objects.all(COORDINATOR)), "")
 
     @property
     def namespace(self) -> Path:

@@ -1,4 +1,4 @@
-"""The steps `mac`, `rp_filter` and `routes`: settings of the pod.
+"""The steps `mac`, `queue`, `rp_filter`, `routes` and `policy_routes`: settings of the pod.
 
 With `routes`, each interface of a pod sends its replies itself, by a routing table of its own (Spiderpool's
 tunePodRoutes). The main table keeps the default route of one interface; packets from the addresses of the others use
@@ -12,7 +12,8 @@ from ipaddress import ip_network
 from testbed.cni.plugins.contract import Refusal
 from testbed.cni.plugins.coordinator.nic import FIRST, FIRST_TABLE, Nic
 from testbed.cni.spec import OWN
-from testbed.kernel import rdma, sysctl
+from testbed.kernel import netlink, rdma, sysctl
+from testbed.kernel.link_readings import IFLA_TXQLEN
 from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import MAIN
 from testbed.topology import Family, IPAddress, IPInterface
@@ -33,7 +34,7 @@ def tune_routes(nic: Nic, undo: ExitStack) -> None:
             for route in routes:
                 if route.index == other and route.default:
                     _put(nic, undo, route, FIRST_TABLE)
-        moved = other if nic.settings.podDefaultRouteNIC == nic.name else nic.index
+        moved = other if nic.default_route_nic == nic.name else nic.index
         _rules(nic, undo, _sources(nic, moved, family), nic.table)
         own = [route for route in routes if route.index == moved]
         for route in sorted(own, key=lambda route: route.gateway is not None):  # a gateway must be attached first
@@ -47,7 +48,7 @@ def check_routes(nic: Nic) -> Iterator[str]:
         return
     for family in nic.families:
         routes = list(nic.kernel.routes_in(MAIN, family))
-        if nic.settings.podDefaultRouteNIC == nic.name:
+        if nic.default_route_nic == nic.name:
             defaults = [route.index for route in routes if route.default]
             if defaults and nic.index not in defaults:
                 yield f"the default route of IPv{family} is not over it"
@@ -126,6 +127,44 @@ def check_mac(nic: Nic) -> Iterator[str]:
     mac = _planned(nic)
     if mac and mac != nic.mac:
         yield f"it has MAC {nic.mac}, not {mac}"
+
+
+def set_queue(nic: Nic, undo: ExitStack) -> None:
+    """Set the pod's interface's, as documented. Spiderpool 1.0 sets that of the node's interface of this name."""
+    if nic.settings.txQueueLen:
+        undo.callback(nic.kernel.set_queue_length, nic.index, _queue(nic))
+        nic.kernel.set_queue_length(nic.index, nic.settings.txQueueLen)
+
+
+def check_queue(nic: Nic) -> Iterator[str]:
+    if nic.settings.txQueueLen not in (0, found := _queue(nic)):
+        yield f"its txqueuelen is {found}, not {nic.settings.txQueueLen}"
+
+
+def _queue(nic: Nic) -> int:
+    return netlink.number(nic.kernel.read(nic.index)[2][IFLA_TXQLEN])
+
+
+def put_policy_routes(nic: Nic, undo: ExitStack) -> None:
+    """Put the routes of `policyRoutes` into the interface's table; of the pod's first one, into the main table."""
+    for route in _policy_routes(nic):
+        _put(nic, undo, route, _policy_table(nic))
+
+
+def check_policy_routes(nic: Nic) -> Iterator[str]:
+    for route in _policy_routes(nic):
+        there = nic.kernel.routes_in(_policy_table(nic), route.to.version)
+        if not any((one.to, one.index, one.gateway) == (route.to, nic.index, route.gateway) for one in there):
+            yield f"the route to {route.to} by {route.gateway} is missing"
+
+
+def _policy_routes(nic: Nic) -> list[Route]:
+    given = [(one.dst, one.gw) for one in nic.settings.policyRoutes if one.dst.version in nic.families]
+    return [Route(to, nic.index, gateway=gateway) for to, gateway in given]
+
+
+def _policy_table(nic: Nic) -> int:
+    return MAIN if nic.first else nic.table
 
 
 def set_rp_filter(nic: Nic, undo: ExitStack) -> None:

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from ipaddress import IPv4Interface, ip_network
+from ipaddress import ip_interface, ip_network
 
 from testbed.cni.plugins.contract import Call
 from testbed.cni.plugins.coordinator.nic import FIRST, POD_VETH, Nic
@@ -23,9 +23,9 @@ from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import LINK_SCOPE, MAIN
 from testbed.topology import Family, IPAddress, IPInterface
 
+IPV6 = 6
 PRIORITY = 1000
 """The priority of the node's rules."""
-MTU = 1500
 RULES: dict[Family, str] = {4: "0.0.0.0/0", 6: "::/0"}
 """The sources of the packets that use the node's table: all."""
 NOT_THE_NODES = re.compile(r"docker|cbr|dummy|virbr|lxcbr|veth|lo$|cali|flannel|kube-ipvs|cni|vx-submariner|cilium")
@@ -57,12 +57,15 @@ def connect(nic: Nic, undo: ExitStack) -> None:
 
 
 def _make(nic: Nic, name: str) -> None:
-    nic.host.add_veth(0, End(name, "", MTU), End(POD_VETH, "", MTU), nic.namespace)
+    mtu = nic.settings.vethMTU
+    nic.host.add_veth(0, End(name, "", mtu), End(POD_VETH, "", mtu), nic.namespace)
     index = nic.kernel.index(POD_VETH)
     for kernel, end in (nic.host, nic.host.index(name)), (nic.kernel, index):
         kernel.set_link(end, up=True)
     if link := nic.settings.vethLinkAddress:
-        nic.kernel.set_address(index, IPv4Interface((link, 32)))
+        if link.version == IPV6:
+            sysctl.write(f"{CONF}/{POD_VETH}/disable_ipv6", 0)
+        nic.kernel.set_address(index, ip_interface((link, link.max_prefixlen)))
 
 
 def _route_from_pod(nic: Nic, undo: ExitStack, index: int, mac: str) -> None:
