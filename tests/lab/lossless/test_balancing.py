@@ -180,7 +180,7 @@ def test_what_is_lost_is_given_up_after_a_time(lab: Lab) -> None:
 @pytest.mark.topology(leaves("random", reorder=2))
 def test_a_nic_holds_as_many_as_it_can(lab: Lab) -> None:
     end = connected(lab, retry_cnt=7)
-    assert resent(lab, end) > 10
+    assert sum(resent(lab, end) for _ in range(4)) > 100  # one may have 14
     assert nic(lab, "c", "rx_reorder_overflows") > 2
     assert nic(lab, "c", "rx_reorder_most_held") == 3, "the one too many shows that it is"
 
