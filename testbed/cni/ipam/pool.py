@@ -10,7 +10,6 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Span = tuple[int, int]
 """The first and the last of some addresses, as numbers."""
-IPV4 = 4
 LARGEST = 1 << 16
 """The maximum number of addresses of a pool: searches are linear."""
 
@@ -51,7 +50,7 @@ def make(
     such an exception no address of the pool can be had, as in Spiderpool. Raises InputError.
     """
     where = f"pool {name}"
-    network = cidr(subnet, where)
+    network = _network(subnet, where)
     router = _inside(gateway, network, where, "gateway") if gateway else None
     wanted = [_range(text, network, where, "ips") for text in ranges]
     without = [_range(text, network, where, "excludeIPs") for text in excluded]
@@ -60,13 +59,12 @@ def make(
     spans = subtracted(wanted, [*without, *([(int(router), int(router))] if router else [])])
     if sum(last - first + 1 for first, last in spans) > LARGEST:
         raise InputError(f"it has more than {LARGEST} addresses, the most that a pool of a lab may have", where=where)
-    of_family = IPv4Address if network.version == IPV4 else IPv6Address
+    of_family = IPv4Address if network.version == 4 else IPv6Address
     found = sorted({number for first, last in spans for number in range(first, last + 1)})
     return Pool(name, network, router, tuple(routes)), [of_family(number) for number in found]
 
 
-def cidr(text: str, where: str = "") -> Network:
-    """Return the subnet ``10.0.10.0/24``. InputError."""
+def _network(text: str, where: str) -> Network:
     try:
         return ip_network(text)
     except ValueError as error:
@@ -93,8 +91,8 @@ def _inside(text: str, network: Network, where: str, what: str) -> Address:
 
 
 def _range(text: str, network: Network, where: str, what: str) -> Span:
-    first, _, last = text.partition("-")
-    ends = [_inside(end, network, where, what) for end in (first, last or first)]
+    first, dash, last = text.partition("-")
+    ends = [_inside(end, network, where, what) for end in (first, last if dash else first)]
     return int(ends[0]), int(ends[1])
 
 

@@ -62,7 +62,10 @@ class Cluster:
             there = {str(one): one for kind in READ for one in store.all(kind)}
             for one in deleted:
                 there.pop(str(one), None)
-            changed = [self._admitted(one, there, leases) for one in applied]
+            held: dict[str, dict[Address, str]] = {}
+            for lease in leases:
+                held.setdefault(lease.pool, {})[lease.address] = f"{lease.holder.namespace}/{lease.holder.pod}"
+            changed = [self._admitted(one, there, held) for one in applied]
             made, gone, notes = controllers.follow(there, [lease.address for lease in leases])
             again = {str(one) for one in made}
             away = [one for one in [*deleted, *gone] if str(one) not in again]
@@ -74,12 +77,9 @@ class Cluster:
             self._emit(events.OBJECT(), "", note)
 
     @staticmethod
-    def _admitted(one: Object, there: dict[str, Object], leases: Sequence[Lease]) -> Object:
+    def _admitted(one: Object, there: dict[str, Object], held: Mapping[str, Mapping[Address, str]]) -> Object:
         """Put an object into `there`, as the webhooks change it. InputError."""
         others = [other for name, other in there.items() if name != str(one)]
-        held: dict[str, dict[Address, str]] = {}
-        for lease in leases:
-            held.setdefault(lease.pool, {})[lease.address] = f"{lease.holder.namespace}/{lease.holder.pod}"
         there[str(one)] = found = admitted(Review(one, there.get(str(one)), others, held))
         return found
 

@@ -111,6 +111,8 @@ class Sriov(Part):
         for key in ("vlanID", "minTxRateMbps", "maxTxRateMbps"):
             if getattr(self, key):
                 raise ValueError(f"sriov.{key} is not supported: a VF of the lab has no VLAN and no rate of its own")
+        if self.ippools and self.ippools.matchMasterSubnet:
+            raise ValueError("sriov.ippools.matchMasterSubnet is not supported: the lab does not filter pools by it")
         return self
 
     @property

@@ -14,7 +14,7 @@ from pydantic import Field
 from testbed.cni import spec
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
-from testbed.cni.ipam.candidates import FAMILIES, ROUTES, Asking, Named, candidates, named, routes_of
+from testbed.cni.ipam.candidates import FAMILIES, ROUTES, SEVERAL, Asking, Named, candidates, named, routes_of
 from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.ipam.pool import Pool
 from testbed.cni.objects.database import OBJECTS
@@ -83,7 +83,8 @@ class Ippool:
         pod, node = self._pod(asked, objects), objects.get("Node", self._node)
         labels = {"kubernetes.io/hostname": self._node, **(node.labels if node else {})}
         namespace = objects.get("Namespace", pod.namespace) if pod else None
-        others = [name for name in store.of_container(asked.container) if name != asked.interface]
+        ordered = pod is not None and SEVERAL in pod.annotations
+        others = [name for name in store.of_container(asked.container) if name != asked.interface] if ordered else []
         asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others))
         wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
         inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])

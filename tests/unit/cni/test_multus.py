@@ -155,6 +155,7 @@ VF = {"resourceName": "x/y"}
         ({"cniType": "macvlan", "macvlan": {**NIC, "master": "eth1"}}, "spec.macvlan.master must be a list"),
         ({"cniType": "sriov", "sriov": {**VF, "vlanID": 100}}, "sriov.vlanID is not supported: a VF of the lab has"),
         ({"cniType": "sriov", "sriov": {**VF, "maxTxRateMbps": 1}}, "sriov.maxTxRateMbps is not supported"),
+        ({"cniType": "sriov", "sriov": {**VF, "ippools": {"matchMasterSubnet": True}}}, "sriov.ippools.matchMasterSub"),
         ({"cniType": "macvlan", "macvlan": NIC, "ippools": {}}, "spec.ippools is not supported"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"mode": "x"}}, "spec.coordinator.mode must be 'auto'"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"mode": "disable"}}, "spec.coordinator.mode must be"),

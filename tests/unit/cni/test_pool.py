@@ -53,6 +53,7 @@ def test_what_is_common_to_them() -> None:
         ("ten", [], "", "subnet: 'ten' does not appear to be an IPv4 or IPv6 network"),
         ("10.0.10.0/24", ["10.0.11.1"], "", "ips: 10.0.11.1 is not in 10.0.10.0/24"),
         ("10.0.10.0/24", ["fd00::1"], "", "ips: fd00::1 is not in 10.0.10.0/24"),
+        ("10.0.10.0/24", ["10.0.10.9-"], "", "ips: '' does not appear to be an IPv4 or IPv6 address"),
         ("10.0.10.0/24", ["10.0.10.9"], "10.0.11.1", "gateway: 10.0.11.1 is not in 10.0.10.0/24"),
         (
             "fd00::/64",

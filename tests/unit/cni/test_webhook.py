@@ -422,6 +422,22 @@ def test_each_rule_has_a_case() -> None:
     assert {rule for rule, *_ in REFUSED} == named
 
 
+REFUSED += [
+    (pools.a_lab_holds_them, [pool(subnet="10.0.0.0/8", ips=["10.0.0.1-10.9.0.1"])], "more than 65536 addresses"),
+    (pools.a_lab_holds_them, [reserved(ips=["fd00::-fd00::1:0"])], "has more than 65536 addresses"),
+]
+UNREAD = [
+    pool(metadata={"annotations": {f"{IPAM}/ippool": "{}"}}),
+    config({"multus.spidernet.io/crname": "x"}, **macvlan()),
+]
+
+
+@pytest.mark.parametrize("one", UNREAD)
+def test_an_annotation_that_nothing_reads_is_refused_on_other_kinds_too(cluster: Cluster, one: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"nothing reads it on a {one['kind']}"):
+        cluster.apply(one)
+
+
 ACCEPTED: list[Sequence[dict[str, Any]]] = [
     [pool("a", excludeIPs=["10.6.0.10"]), pool("b", ips=["10.6.0.10"])],
     [pool("a"), pool("b", subnet="fd00::/64", ips=["fd00::1-fd00::9"])],

@@ -17,6 +17,7 @@ from testbed.cni.objects.subnet import SubnetSpec
 from testbed.cni.objects.webhook.review import Denied, Review, Rule, forbidden, invalid
 from testbed.cni.objects.webhook.selectors import check_selector
 from testbed.documents.text import Path
+from testbed.errors import InputError
 
 SPEC: Path = ("spec",)
 JOINTLY = "are jointly determined by 'spec.ips' and 'spec.excludeIPs'"
@@ -335,6 +336,17 @@ def reserved_addresses_are_ranges(review: Review) -> None:
             invalid((*SPEC, "ips", number), text, f"invalid IP range format in IPv{family} '{text}'")
 
 
+def a_lab_holds_them(review: Review) -> None:
+    """Not Spiderpool's: the number of addresses that a pool of a lab may have."""
+    try:
+        if review.new.kind == "SpiderReservedIP":
+            ReservedIP.model_validate(review.new.spec).addresses()
+        else:
+            _addresses(review.new).made(review.new.name)
+    except InputError as error:
+        raise Denied((*SPEC, "ips"), error.message) from None
+
+
 OF_POOLS: Sequence[Rule] = (
     subnet_and_version_stay,
     subnet_is_a_cidr,
@@ -346,6 +358,7 @@ OF_POOLS: Sequence[Rule] = (
     pod_affinity_selects,
     addresses_of_pods_stay,
     pools_are_of_their_subnet,
+    a_lab_holds_them,
 )
 OF_SUBNETS: Sequence[Rule] = (
     subnet_and_version_stay,
@@ -356,8 +369,9 @@ OF_SUBNETS: Sequence[Rule] = (
     the_gateway_is_nobody_elses,
     routes_are_of_the_subnet,
     addresses_of_pools_stay,
+    a_lab_holds_them,
 )
-OF_RESERVED: Sequence[Rule] = (reserved_addresses_have_a_version, reserved_addresses_are_ranges)
+OF_RESERVED: Sequence[Rule] = (reserved_addresses_have_a_version, reserved_addresses_are_ranges, a_lab_holds_them)
 
 
 def inheriting(spec: dict[str, Any], subnet: SubnetSpec) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from testbed.kernel.policy_routing import PolicyRouting, Route, Rule
 from testbed.kernel.rtnetlink import LINK_SCOPE, MAIN
 from testbed.topology import Family, IPAddress, IPInterface
 
-IPV6 = 6
 PRIORITY = 1000
 """The priority of the node's rules."""
 RULES: dict[Family, str] = {4: "0.0.0.0/0", 6: "::/0"}
@@ -63,7 +62,7 @@ def _make(nic: Nic, name: str) -> None:
     for kernel, end in (nic.host, nic.host.index(name)), (nic.kernel, index):
         kernel.set_link(end, up=True)
     if link := nic.settings.vethLinkAddress:
-        if link.version == IPV6:
+        if link.version == 6:
             sysctl.write(f"{CONF}/{POD_VETH}/disable_ipv6", 0)
         nic.kernel.set_address(index, ip_interface((link, link.max_prefixlen)))
 
