@@ -64,6 +64,13 @@ class YamlDocument:
     def value(self) -> Any:
         return self._root.value()
 
+    def part(self, *path: str | int) -> "YamlDocument":
+        """Return the value at `path`, which is there, as a document of the same text."""
+        node = self._root
+        for step in path:
+            node = node.content[step][1] if isinstance(node.content, dict) else node.content[step]
+        return YamlDocument(node, self.source)
+
     def find(self, path: Path, *, key: bool = False) -> Mark:
         """Return the place of the value at `path` (or of its key), else of the nearest thing around it."""
         node, mark = self._root, self._root.mark

@@ -79,7 +79,8 @@ class Objects(Protocol):
         Add the objects of a manifest, or replace existing ones: all of them, or none if one is wrong.
 
         A manifest is a YAML file beside the scenario or the test, or one object as a dict. Return the names of the
-        objects, such as ``SpiderIPPool/rail1`` or ``Deployment/default/web``. InputError with line and column.
+        objects, such as ``SpiderIPPool/rail1`` or ``Deployment/default/web``. InputError with line and column. Objects
+        of kinds that nothing in a lab reads are passed over, with an event for each kind.
         """
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:

@@ -294,8 +294,15 @@ class Apply(LiveRequest[list[ChangeRow]], handler="applying:apply", waits=True):
     dry: bool = False
 
 
-class ApplyObjects(LiveRequest[list[str]], handler="applying:apply_objects"):
-    """Add or replace the objects of a Kubernetes manifest. The response has their names."""
+class Applied(TypedDict):
+    """The names of objects that were applied, and remarks: on kinds that nothing reads, on what could not be had."""
+
+    applied: list[str]
+    notes: list[str]
+
+
+class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects"):
+    """Add or replace the objects of a Kubernetes manifest."""
 
     name: str
     """The name of the file, for places in errors."""

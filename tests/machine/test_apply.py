@@ -379,9 +379,13 @@ def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: P
     assert added.status == 0, added.err
     assert "10.0.10.77/24" in added.out
     (tmp_path / "rail.yml").write_text(MANIFEST.replace("kind: Net", "kind: Nut"))
+    unread = lab("apply", "-f", "rail.yml")
+    assert (unread.status, unread.out) == (0, "")
+    assert "NutworkAttachmentDefinition is passed over: nothing in a lab reads it; did you mean 'Net" in unread.err
+    (tmp_path / "rail.yml").write_text(MANIFEST.replace('"type": "rxe"', '"typ": "rxe"'))
     wrong = lab("apply", "rail.yml")
     assert wrong.status == 2
-    assert "rail.yml" in wrong.err
+    assert "rail.yml:" in wrong.err
 
 
 def test_a_pair_gets_a_port_channel_and_its_hosts_of_both_families_stay(tmp_path: Path) -> None:

@@ -107,5 +107,8 @@ def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int
 
     if dry:
         raise InputError("--dry-run is for topology files", where=str(file))
-    applied = live_options.ask(name, ApplyObjects(name=str(file), text=data.decode(errors="replace")))
+    found = live_options.ask(name, ApplyObjects(name=str(file), text=data.decode(errors="replace")))
+    for note in found["notes"]:
+        click.echo(f"… {plain(note)}", err=True)
+    applied = found["applied"]
     return live_options.show(form, applied, "\n".join(f"{plain(one)} is applied" for one in applied))

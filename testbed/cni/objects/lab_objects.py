@@ -34,9 +34,13 @@ class Cluster:
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
         """See `testbed.lab.pods.Objects`."""
-        objects = manifests.make(manifest) if isinstance(manifest, Mapping) else None
-        found = [objects] if objects else manifests.load(self._directory / Path(str(manifest)))
+        if isinstance(manifest, Mapping):
+            found, notes = manifests.Manifest([manifests.make(manifest)], [])
+        else:
+            found, notes = manifests.load(self._directory / Path(str(manifest)))
         self._change(found, [])
+        for note in notes:
+            self._emit(events.OBJECT(), "", note)
         return [str(one) for one in found]
 
     def get(self, kind: str, name: str, namespace: str = DEFAULT) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Manifests: YAML files with one or several objects, as for `kubectl apply -f`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +16,7 @@ from testbed.cni.objects.subnet import SubnetSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
-from testbed.documents.yaml import parse
+from testbed.documents.yaml import YamlDocument, parse
 from testbed.errors import InputError, did_you_mean
 
 
@@ -95,19 +95,52 @@ class _Head(Free):
     metadata: Metadata
 
 
-def load(file: Path) -> list[Object]:
-    """Return all objects of a file. InputError, with places, for what is wrong in it."""
+class Manifest(NamedTuple):
+    objects: list[Object]
+    notes: list[str]
+    """A remark for each kind that nothing in a lab reads: its objects are passed over."""
+
+
+def load(file: Path) -> Manifest:
+    """Return all objects of a file, of a List its items. InputError, with places, for what is wrong in it."""
     content = text.decode(text.read(file, "file of objects", "*.y*ml"), str(file)).removeprefix("\ufeff")
     documents = [
         document for document in parse(content, str(file), "a file of objects") if document.value() is not None
     ]
     if not documents:
         raise InputError("it contains no object", where=str(file))
-    return [replace(_read(document.value(), Problems(document)), document=document) for document in documents]
+    objects, unread = [], []
+    for document in [item for one in documents for item in _items(one)]:
+        value = document.value()
+        if kind := _unread(value, Problems(document)):
+            unread.append(kind)
+        else:
+            objects.append(replace(_read(value, Problems(document)), document=document))
+    return Manifest(objects, list(map(passed_over, dict.fromkeys(unread))))
+
+
+def _items(document: YamlDocument) -> Iterator[YamlDocument]:
+    """Yield the items of a List, as `kubectl get -o yaml` writes it, else the document."""
+    match document.value():
+        case {"apiVersion": "v1", "kind": "List", "items": [*items]}:
+            for number in range(len(items)):
+                yield document.part("items", number)
+        case _:
+            yield document
+
+
+def passed_over(kind: str) -> str:
+    return f"{kind} is passed over: nothing in a lab reads it{did_you_mean(kind, KINDS, aside=True)}"
+
+
+def _unread(value: Any, problems: Problems) -> str:
+    """Return the kind of an object that nothing in a lab reads, or an empty string."""
+    head = _validated(_Head, value, (), problems) if isinstance(value, Mapping) else None
+    return head.kind if head and head.kind not in KINDS else ""
 
 
 def make(value: Mapping[str, Any]) -> Object:
-    """Return the object that a mapping describes."""
+    """Return the object that a mapping describes. InputError, also for a kind that nothing in a lab reads."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

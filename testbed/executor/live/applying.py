@@ -15,8 +15,8 @@ from testbed.executor.live.server import Call
 from testbed.executor.topologies import fault_problem
 from testbed.faults import Fault
 from testbed.lab import Host, beginning, changing
-from testbed.protocol import events, live
-from testbed.protocol.live import ChangeRow
+from testbed.protocol import Event, events, live
+from testbed.protocol.live import Applied, ChangeRow
 from testbed.switch.profile import load_profiles, value_problems
 from testbed.topology import Plan, Topology, changes
 from testbed.topology.changes import Changes
@@ -156,12 +156,18 @@ def _observed(call: Call, row: ChangeRow, found: Changes) -> ChangeRow:
     return {**row, "text": text} if held else row
 
 
-def apply_objects(request: live.ApplyObjects, call: Call) -> list[str]:
-    with tempfile.TemporaryDirectory() as place:
+def apply_objects(request: live.ApplyObjects, call: Call) -> Applied:
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        if event["kind"] == events.OBJECT.name and "object" not in event["data"]:
+            notes.append(event["text"])
+
+    with tempfile.TemporaryDirectory() as place, call.server.listening(listen):
         file = Path(place, Path(request.name).name)
         file.write_text(request.text)
         try:
-            return call.lab.objects.apply(file)
+            return {"applied": call.lab.objects.apply(file), "notes": notes}
         except TestbedError as error:
             error.where = error.where.replace(str(file), request.name)
             error.also = tuple((where.replace(str(file), request.name), text) for where, text in error.also)

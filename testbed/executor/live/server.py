@@ -8,7 +8,7 @@ import select
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -211,6 +211,15 @@ class Server:
     def publish(self, event: Event) -> None:
         for listener in [*self.event_listeners]:
             listener(event)
+
+    @contextlib.contextmanager
+    def listening(self, listener: Callable[[Event], None]) -> Iterator[None]:
+        """Call `listener` with each event of the lab in the block."""
+        self.event_listeners.append(listener)
+        try:
+            yield
+        finally:
+            self.event_listeners.remove(listener)
 
     # A source of the scheduler
 

@@ -39,7 +39,7 @@ spec:
 def load(tmp_path: Path, text: str) -> list[Object]:
     file = tmp_path / "objects.yaml"
     file.write_text(text)
-    return manifests.load(file)
+    return manifests.load(file).objects
 
 
 def test_a_file_has_several_objects(tmp_path):
@@ -55,7 +55,6 @@ def pool(**spec: Any) -> dict[str, Any]:
     ("old", "new", "place", "wrong"),
     [
         (FILE, "", "", "it contains no object"),
-        ("SpiderIPPool", "SpiderIPool", ":12:7", "kind 'SpiderIPool' is not supported; supported: NetworkAttachment"),
         ("v2beta1", "v1", ":11:13", "apiVersion 'spiderpool.spidernet.io/v1' of SpiderIPPool is not supported"),
         ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is not a name: use lower-case letters"),
         ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
@@ -130,3 +129,58 @@ def test_a_file_with_a_mistake_changes_nothing(tmp_path):
 
 def test_the_public_docstring_names_the_kinds():
     assert all(kind in (Objects.__doc__ or "") for kind in KINDS)
+
+
+OTHERS = """\
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader}
+rules: []
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: writer}
+---
+apiVersion: spiderpool.spidernet.io/v2beta1
+kind: SpiderIPool
+metadata: {name: p}
+"""
+
+
+def test_a_kind_that_nothing_reads_is_passed_over_with_one_remark(tmp_path):
+    told = []
+    cluster = Cluster(tmp_path / "cluster" / "o", tmp_path, lambda *event, **_: told.append(event[-1]))
+    (tmp_path / "all.yaml").write_text(f"{OTHERS}---\n{FILE}")
+    assert len(cluster.apply("all.yaml")) == 2
+    assert told[-3:] == [
+        "PersistentVolumeClaim is passed over: nothing in a lab reads it",
+        "Role is passed over: nothing in a lab reads it",
+        "SpiderIPool is passed over: nothing in a lab reads it; did you mean 'SpiderIPPool'?",
+    ]
+    (tmp_path / "others.yaml").write_text(OTHERS)
+    assert cluster.apply("others.yaml") == []
+    with pytest.raises(InputError, match=r"metadata\.name is missing"):
+        load(tmp_path, OTHERS.replace("{name: data}", "{}"))
+
+
+def test_a_list_has_objects_with_places_of_their_own(tmp_path):
+    text = """\
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: Namespace
+    metadata: {name: ai}
+  - apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: web, namespace: ai}
+    spec: {replicas: -1}
+"""
+    with pytest.raises(InputError) as said:
+        load(tmp_path, text)
+    assert (said.value.where, said.value.message[:13]) == (f"{tmp_path}/objects.yaml:10:22", "spec.replicas")
+    assert list(map(str, load(tmp_path, text.replace("-1", "1")))) == ["Namespace/ai", "Deployment/ai/web"]
