@@ -309,6 +309,36 @@ class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects"):
     text: str
 
 
+class Listing(TypedDict):
+    """Objects of a kind as a table, and whole, with what the lab has of them as their `status`."""
+
+    columns: list[str]
+    wide: list[str]
+    """The last columns, for `-o wide`."""
+    rows: list[list[str]]
+    objects: list[dict[str, Any]]
+
+
+class GetObjects(LiveRequest[Listing], handler="objects:get", touches=False):
+    """List the objects of a kind, `resource`, which may be one of kubectl's names. Without `namespace` those of all."""
+
+    resource: str
+    name: str = ""
+    namespace: str = ""
+
+
+class DeleteObjects(LiveRequest[list[str]], handler="objects:delete", waits=True):
+    """Delete an object, or those of a manifest; a pod with its networks. The response has their names."""
+
+    resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    manifest: str = ""
+    """The text of a manifest, in place of a kind and a name."""
+    file: str = ""
+    """The name of its file, for places in errors."""
+
+
 class Save(LiveRequest[str], handler="inspecting:save", touches=False):
     """Write the topology file of the lab's current state."""
 

@@ -370,6 +370,9 @@ spec:
 """
 
 
+STATUS = "k8s.v1.cni.cncf.io/network-status"
+
+
 def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: Path) -> None:
     (tmp_path / "rail.yml").write_text(MANIFEST)
     done = lab("apply", "rail.yml")
@@ -378,6 +381,13 @@ def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: P
     added = lab("pod", "add", "h1", "p1", "--annotation", "k8s.v1.cni.cncf.io/networks=rail1")
     assert added.status == 0, added.err
     assert "10.0.10.77/24" in added.out
+    wide = lab("get", "po", "-o", "wide").out.splitlines()[1]
+    assert wide.split() == ["default", "p1", "Running", "<none>", "h1", "net1", "10.0.10.77"]
+    (status,) = json.loads(json.loads(lab("get", "pod/p1", "-o", "json").out)["metadata"]["annotations"][STATUS])
+    assert status["ips"] == ["10.0.10.77"]
+    assert lab("delete", "pod", "p1").out == "Pod/default/p1 is deleted\n"
+    assert lab("get", "pods").err == "No resources found\n"
+    assert lab("delete", "pod", "p1").status == 2
     (tmp_path / "rail.yml").write_text(MANIFEST.replace("kind: Net", "kind: Nut"))
     unread = lab("apply", "-f", "rail.yml")
     assert (unread.status, unread.out) == (0, "")

@@ -110,5 +110,9 @@ def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int
     found = live_options.ask(name, ApplyObjects(name=str(file), text=data.decode(errors="replace")))
     for note in found["notes"]:
         click.echo(f"… {plain(note)}", err=True)
-    applied = found["applied"]
-    return live_options.show(form, applied, "\n".join(f"{plain(one)} is applied" for one in applied))
+    if form == "json":
+        live_options.print_json(found["applied"])
+        return 0
+    for one in found["applied"]:
+        click.echo(f"{plain(one)} is applied")
+    return 0

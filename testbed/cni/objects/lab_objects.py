@@ -46,6 +46,10 @@ class Cluster:
     def get(self, kind: str, name: str, namespace: str = DEFAULT) -> dict[str, Any]:
         return dict(self.find(kind, name, namespace).data)
 
+    def held(self) -> dict[str, dict[Address, str]]:
+        """Return the addresses that pods have, with their names, by pools."""
+        return held_of(self._leases())
+
     def list(self, kind: str) -> list[dict[str, Any]]:
         check_kind(kind)
         return [dict(one.data) for one in self.all(kind)]
@@ -66,9 +70,7 @@ class Cluster:
             there = {str(one): one for kind in READ for one in store.all(kind)}
             for one in deleted:
                 there.pop(str(one), None)
-            held: dict[str, dict[Address, str]] = {}
-            for lease in leases:
-                held.setdefault(lease.pool, {})[lease.address] = f"{lease.holder.namespace}/{lease.holder.pod}"
+            held = held_of(leases)
             changed = [self._admitted(one, there, held) for one in applied]
             made, gone, notes = controllers.follow(there, [lease.address for lease in leases])
             again = {str(one) for one in made}
@@ -116,6 +118,13 @@ class Cluster:
         known = [one.name for one in self.all(kind) if one.namespace == within]
         hint = f"{did_you_mean(name, known)}There are: {', '.join(known)}." if known else f"Apply a {kind} first."
         raise InputError(f"there is no {Object(kind, name, within, {})}", hint=hint)
+
+
+def held_of(leases: Sequence[Lease]) -> dict[str, dict[Address, str]]:
+    found: dict[str, dict[Address, str]] = {}
+    for lease in leases:
+        found.setdefault(lease.pool, {})[lease.address] = f"{lease.holder.namespace}/{lease.holder.pod}"
+    return found
 
 
 def check_kind(kind: str) -> Any:

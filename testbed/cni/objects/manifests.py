@@ -28,6 +28,8 @@ class Kind:
     """None: any content; nothing of it is read."""
     part: str = "spec"
     """The key of the content."""
+    short: tuple[str, ...] = ()
+    """Its other names on the command line, as those of kubectl."""
 
 
 DEFAULT = "default"
@@ -35,22 +37,36 @@ DEFAULT = "default"
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
 KINDS = {
-    "NetworkAttachmentDefinition": Kind(("k8s.cni.cncf.io/v1",), True, NetworkAttachmentDefinition),
-    "SpiderIPPool": Kind(SPIDERPOOL, False, IPPool),
-    "SpiderSubnet": Kind(SPIDERPOOL, False, SubnetSpec),
-    "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP),
-    "SpiderMultusConfig": Kind(SPIDERPOOL, True, MultusConfig),
-    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec),
+    "NetworkAttachmentDefinition": Kind(
+        ("k8s.cni.cncf.io/v1",),
+        True,
+        NetworkAttachmentDefinition,
+        short=("network-attachment-definition", "net-attach-def"),
+    ),
+    "SpiderIPPool": Kind(SPIDERPOOL, False, IPPool, short=("sp",)),
+    "SpiderSubnet": Kind(SPIDERPOOL, False, SubnetSpec, short=("ss",)),
+    "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP, short=("sr",)),
+    "SpiderMultusConfig": Kind(SPIDERPOOL, True, MultusConfig, short=("smc",)),
+    "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec, short=("scc",)),
     "SriovNetworkNodePolicy": Kind(("sriovnetwork.openshift.io/v1",), True, NodePolicy),
-    "ConfigMap": Kind(("v1",), True, ConfigMapData, "data"),
-    "Namespace": Kind(("v1",), False, None),
-    "Node": Kind(("v1",), False, NodeStatus, "status"),
-    "Pod": Kind(("v1",), True, None),
-    "Deployment": Kind(APPS, True, Workload),
-    "StatefulSet": Kind(APPS, True, Workload),
-    "DaemonSet": Kind(APPS, True, Workload),
+    "ConfigMap": Kind(("v1",), True, ConfigMapData, "data", ("cm",)),
+    "Namespace": Kind(("v1",), False, None, short=("ns",)),
+    "Node": Kind(("v1",), False, NodeStatus, "status", ("no",)),
+    "Pod": Kind(("v1",), True, None, short=("po",)),
+    "Deployment": Kind(APPS, True, Workload, short=("deploy",)),
+    "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
+    "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
 }
+
+
+def kind_named(word: str) -> str:
+    """Return the kind of a word on a command line, as kubectl knows it: pod, pods, po, Pod, pods.v1. InputError."""
+    wanted = word.partition(".")[0].lower()
+    for name, kind in KINDS.items():
+        if wanted in {known for one in (name.lower(), *kind.short) for known in (one, f"{one}s")}:
+            return name
+    raise InputError(f"a lab has no objects of kind {quoted(word)}; there are: {choices(word, list(KINDS))}")
 
 
 Model = TypeVar("Model", bound=BaseModel)

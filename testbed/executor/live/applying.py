@@ -1,9 +1,10 @@
 """`testbed apply`: a lab that lives becomes its edited file; objects of Kubernetes are added or replaced."""
 
 import base64
+import contextlib
 import os
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,12 +164,19 @@ def apply_objects(request: live.ApplyObjects, call: Call) -> Applied:
         if event["kind"] == events.OBJECT.name and "object" not in event["data"]:
             notes.append(event["text"])
 
-    with tempfile.TemporaryDirectory() as place, call.server.listening(listen):
-        file = Path(place, Path(request.name).name)
-        file.write_text(request.text)
+    with from_text(request.name, request.text) as file, call.server.listening(listen):
+        return {"applied": call.lab.objects.apply(file), "notes": notes}
+
+
+@contextlib.contextmanager
+def from_text(name: str, text: str) -> Iterator[Path]:
+    """Make a file with the text for the block; errors name it `name`."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, Path(name).name)
+        file.write_text(text)
         try:
-            return {"applied": call.lab.objects.apply(file), "notes": notes}
+            yield file
         except TestbedError as error:
-            error.where = error.where.replace(str(file), request.name)
-            error.also = tuple((where.replace(str(file), request.name), text) for where, text in error.also)
+            error.where = error.where.replace(str(file), name)
+            error.also = tuple((where.replace(str(file), name), more) for where, more in error.also)
             raise
