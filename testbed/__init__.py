@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.lab.pods import Objects as Objects
     from testbed.lab.pods import PodRequest as PodRequest
     from testbed.lab.pods import Pods as Pods
+    from testbed.lab.pods import Rollout as Rollout
     from testbed.lab.pods import kubelet as kubelet
     from testbed.lab.port import Port as Port
     from testbed.lab.port import PriorityGroup as PriorityGroup
@@ -51,7 +52,7 @@ _HOMES = {
     "pydantic": "Field",
     "testbed.lab": "Host HostInterface Interface Lab Node Pod PodMetadata Switch",
     "testbed.lab.capture": "Capture Frame",
-    "testbed.lab.pods": "Caller Objects PodRequest Pods kubelet",
+    "testbed.lab.pods": "Caller Objects PodRequest Pods Rollout kubelet",
     "testbed.lab.port": "Port PriorityGroup Queue",
     "testbed.lab.processes": "Process",
     "testbed.lab.routing": "Routing",

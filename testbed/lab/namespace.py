@@ -41,22 +41,16 @@ SYSCTL_REASONS = {
 class Namespace:
     """A network namespace. `kernel` is the lab's netlink socket in it."""
 
-    def __init__(self, context: Context, name: str) -> None:
+    def __init__(self, context: Context, name: str, of: Namespace | None = None) -> None:
+        """With `of` it is that one's namespace, which outlives this name for it."""
         self.context = context
         self.name = name
-        self.namespace = f"{context.lab}-{name}"
-        netns.create(self.namespace)
-        with self.entered():
-            try:
-                self.kernel = Rtnetlink()
-                own_devices.add(self.namespace, name)
-            except BaseException:
-                netns.delete(self.namespace)
-                raise
-            for scope in "all", "default":
-                sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
-        self.kernel.set_link(LOOPBACK, up=True)
-        context.scheduler.namespaces[self.namespace] = None
+        self.namespace: str = of.namespace if of else f"{context.lab}-{name}"
+        self._shares = of is not None
+        if of:
+            self.kernel: Rtnetlink = of.kernel
+        else:
+            self._create()
         self.seen: Seen | None = None
         """What the kernel had here when notifications were last read, once the lab follows them."""
         self.gone = False
@@ -65,6 +59,20 @@ class Namespace:
         """Environment variables of its programs, beside those of the machine."""
         self._files = 0
         self._undo = ExitStack()
+
+    def _create(self) -> None:
+        netns.create(self.namespace)
+        with self.entered():
+            try:
+                self.kernel = Rtnetlink()
+                own_devices.add(self.namespace, self.name)
+            except BaseException:
+                netns.delete(self.namespace)
+                raise
+            for scope in "all", "default":
+                sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
+        self.kernel.set_link(LOOPBACK, up=True)
+        self.context.scheduler.namespaces[self.namespace] = None
 
     def __str__(self) -> str:
         return self.name
@@ -200,6 +208,8 @@ class Namespace:
     def close(self) -> None:
         self.context.view.forget(self)
         self.gone = True
+        if self._shares:
+            return
         self.context.scheduler.namespaces.pop(self.namespace, None)
         self.kernel.close()
         if "ip" in self.__dict__:

@@ -33,9 +33,9 @@ class Node(Namespace, Generic[AnInterface]):
     lacp_strict: ClassVar[bool] = False
     """Whether its bonds are down while LACP has no partner."""
 
-    def __init__(self, context: Context, name: str, plan: NodePlan | None = None) -> None:
-        """`plan` is its part of the topology, None for a pod."""
-        super().__init__(context, name)
+    def __init__(self, context: Context, name: str, plan: NodePlan | None = None, of: Namespace | None = None) -> None:
+        """`plan` is its part of the topology, None for a pod; `of` is the node whose namespace it shares."""
+        super().__init__(context, name, of)
         self.plan = plan
         self.interfaces: dict[str, AnInterface] = {}
         if plan:

@@ -69,7 +69,7 @@ class Objects(Protocol):
     """Objects of Kubernetes that networks of pods need, as they are in an API server: `lab.objects`.
 
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
-    SpiderReservedIP, SriovNetworkNodePolicy, ConfigMap, Namespace, Node, Pod, Deployment, StatefulSet,
+    SpiderReservedIP, SriovNetworkNodePolicy, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
     DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a NetworkAttachmentDefinition, and a
     SpiderSubnet a SpiderIPPool for each application.
     """
@@ -93,12 +93,62 @@ class Objects(Protocol):
         """Delete an object. InputError if it does not exist."""
 
 
+class PodRequest(NamedTuple):
+    """A pod for `Pods.create_all` to make: as in `Pods.create`."""
+
+    host: Host
+    name: str
+    networks: Sequence[Network] = ()
+    metadata: PodMetadata = PodMetadata()
+
+
+class Rollout(NamedTuple):
+    """The outcome of `Pods.apply` and `reconcile`."""
+
+    objects: list[str]
+    """The objects that were applied, such as ``Deployment/default/web``."""
+    pods: list[Pod]
+    """All pods of workloads and manifests that are there, in the order of their making."""
+    waiting: dict[str, str]
+    """Why pods wait, by their names."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the pods of a manifest start: the networks that each has before those of its annotations, and the caller."""
+
+    networks: Sequence[Network] = ()
+    caller: Caller = Caller()
+
+
+class Maker(NamedTuple):
+    """What controllers of pods need of a lab."""
+
+    hosts: Callable[[], list[Host]]
+    pod: Callable[[str], Pod]
+    start: Callable[[PodRequest, Caller], Steps[Pod]]
+    end: Callable[[Pod], Steps[None]]
+
+
+class Workloads(Protocol):
+    """The controllers of workloads, whose pods `Pods` makes. All are jobs."""
+
+    def apply(self, manifest: str | Path | Mapping[str, Any], start: Start) -> Steps[Rollout]: ...
+
+    def reconcile(self) -> Steps[Rollout]: ...
+
+    def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]: ...
+
+
 class Networks(Protocol):
     """The networks that pods attach to: PodNetworks of `testbed.cni.runtime.pod_networks`, passed to a lab, which does
     not know CNI. All are jobs, so that several pods can start at once."""
 
     def objects(self, context: Context) -> Objects:
         """Return the objects of the lab."""
+
+    def workloads(self, context: Context, maker: Maker) -> Workloads:
+        """Return the controllers of the lab."""
 
     def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
         """See `Pods.reclaim`."""
@@ -117,15 +167,6 @@ class Networks(Protocol):
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
 
     def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
-
-
-class PodRequest(NamedTuple):
-    """A pod for `Pods.create_all` to make: as in `Pods.create`."""
-
-    host: Host
-    name: str
-    networks: Sequence[Network] = ()
-    metadata: PodMetadata = PodMetadata()
 
 
 class Pods:
@@ -180,6 +221,42 @@ class Pods:
         metadata = PodMetadata(namespace, *given, owner, privileged, dict(resources or {}), container)
         return self._run(self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
+    def apply(
+        self, manifest: str | Path | Mapping[str, Any], networks: Sequence[Network] = (), caller: Caller | None = None
+    ) -> Rollout:
+        """
+        Add the objects of a manifest as `Objects.apply` does, and start the pods of those that are a Pod, Deployment,
+        ReplicaSet, StatefulSet, DaemonSet or Job, as the controllers and the scheduler of a cluster do.
+
+        A pod has the networks of its annotations, `networks` before them, or as eth0 Multus' `clusterNetwork`. Its
+        program runs if the machine has its image. A workload that is there already changes as in a cluster: by a
+        rolling update. What cannot start is in `waiting`, and is tried again after 10 s, later up to 300 s, and by
+        every `apply` and `reconcile`. InputError, with line and column, if an object is wrong: nothing changes then.
+        """
+        return self._run(self._workloads.apply(manifest, Start(networks, caller or Caller())))
+
+    def reconcile(self) -> Rollout:
+        """Do what the controllers of applied workloads have to do now, such as replace a pod that was deleted."""
+        return self._run(self._workloads.reconcile())
+
+    def delete_object(self, kind: str, name: str, namespace: str = "default") -> Rollout:
+        """Delete an object as `kubectl delete` does: with a workload its pods end, and a pod ends as `Pod.delete` ends
+        it, and is replaced if a workload wants it. InputError if there is none."""
+        return self._run(self._workloads.delete(kind, name, namespace))
+
+    @property
+    def _workloads(self) -> Workloads:
+        return self.networks.workloads(self._context, Maker(self._hosts, self._pod, self._create, self._delete))
+
+    def _hosts(self) -> list[Host]:
+        return [node for node in self._nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)]
+
+    def _pod(self, name: str) -> Pod:
+        pod = self._nodes.get(name)
+        if not isinstance(pod, Pod):
+            raise InputError(f"there is no pod {name}")
+        return pod
+
     def create_all(
         self,
         pods: Iterable[PodRequest | tuple[Host, str, Sequence[Network]]],
@@ -193,7 +270,7 @@ class Pods:
     def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
         self._made += 1
         unique = hashlib.sha256(f"{self._context.lab}/{wanted.name}/{self._made}".encode()).hexdigest()
-        uid = str(uuid.UUID(unique[:32]))
+        uid = wanted.metadata.uid or str(uuid.UUID(unique[:32]))
         for attempt in range(1, caller.attempts):
             try:
                 return (yield from self._attempt(wanted, caller, uid))

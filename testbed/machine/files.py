@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -48,6 +49,21 @@ def read(file: Path) -> bytes:
             text = f"the file has {-(-status.st_size >> 20)} MiB; a machine accepts {FILES_BYTES >> 20} MiB"
             raise InputError(text, where=str(file), hint=SMALLER)
         return file.read_bytes()
+
+
+def shown(file: Path) -> str:
+    """Return the name of a file for `read_or_input` in messages."""
+    return "standard input" if str(file) == "-" else str(file)
+
+
+def read_or_input(file: Path) -> bytes:
+    """Read a file, or standard input if it is ``-``."""
+    if str(file) != "-":
+        return read(file)
+    data = sys.stdin.buffer.read(FILES_BYTES + 1)
+    if len(data) > FILES_BYTES:
+        raise InputError(f"standard input has more than {FILES_BYTES >> 20} MiB", hint=SMALLER)
+    return data
 
 
 def below(root: Path) -> dict[str, bytes]:

@@ -299,10 +299,14 @@ class Applied(TypedDict):
 
     applied: list[str]
     notes: list[str]
+    running: list[str]
+    """The pods of manifests that run, by name."""
+    waiting: dict[str, str]
+    """Why others wait, by name."""
 
 
-class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects"):
-    """Add or replace the objects of a Kubernetes manifest."""
+class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects", waits=True):
+    """Add or replace the objects of a Kubernetes manifest, and start the pods that follow."""
 
     name: str
     """The name of the file, for places in errors."""

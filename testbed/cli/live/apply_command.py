@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 << 20
 """Bytes of the files that containers mount, in one message."""
+MOST_WAITING = 10
+"""Pods whose reason to wait is printed."""
 SIGNS = {"new": ("+", "green"), "gone": ("-", "red"), "anew": ("±", "yellow"), "changed": ("~", "yellow")}
 
 
@@ -44,15 +46,19 @@ class Applying(click.Command):
     not change is not touched: it keeps its MACs, its planned addresses, its programs and its connections. What a node
     has from its begin, such as its container, makes the node anew.
 
-    FILE may be a Kubernetes manifest: its objects are added to the lab's, or replaced.""",
+    FILE may be a Kubernetes manifest: its objects are added to the lab's, or replaced, and the pods of a Pod,
+    Deployment, StatefulSet, DaemonSet or Job start. `-` is one from standard input.""",
 )
 @click.option("--dry-run", "dry", is_flag=True, help="Only print what would change.")
 @live_options.lab_options
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def apply(dry: bool, name: str, form: str, file: Path) -> int:
-    data = files.read(file)
+    data = files.read_or_input(file)
     if re.search(rb"^apiVersion:", data, re.MULTILINE):
         return _objects(name, form, file, data, dry=dry)
+    if str(file) == "-":
+        hint = "A topology file is applied by its name."
+        raise InputError("it is not a Kubernetes manifest", where=files.shown(file), hint=hint)
     from testbed.cli.live import source
     from testbed.protocol.live import Apply
 
@@ -107,12 +113,19 @@ def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int
 
     if dry:
         raise InputError("--dry-run is for topology files", where=str(file))
-    found = live_options.ask(name, ApplyObjects(name=str(file), text=data.decode(errors="replace")))
+    found = live_options.ask(name, ApplyObjects(name=files.shown(file), text=data.decode(errors="replace")))
     for note in found["notes"]:
         click.echo(f"… {plain(note)}", err=True)
     if form == "json":
-        live_options.print_json(found["applied"])
+        live_options.print_json({key: found[key] for key in ("applied", "running", "waiting")})
         return 0
     for one in found["applied"]:
         click.echo(f"{plain(one)} is applied")
+    running, waiting = found["running"], found["waiting"]
+    if running:
+        click.echo(f"{len(running)} pod{'s run' if len(running) > 1 else ' runs'}: `testbed get pods` lists them")
+    for pod, reason in list(waiting.items())[:MOST_WAITING]:
+        click.echo(f"… {plain(pod)} waits: {plain(reason)}", err=True)
+    if len(waiting) > MOST_WAITING:
+        click.echo(f"… {len(waiting) - MOST_WAITING} more wait", err=True)
     return 0

@@ -76,7 +76,7 @@ def delete(file: Path | None, namespace: str, name: str, kind: str, object_: str
         hint = "`testbed delete pod web-0`, or `testbed delete -f FILE`."
         raise InputError("name a kind and an object, or a manifest", hint=hint)
     if file:
-        request = DeleteObjects(manifest=files.read(file).decode(errors="replace"), file=str(file))
+        request = DeleteObjects(manifest=files.read_or_input(file).decode(errors="replace"), file=files.shown(file))
     else:
         request = DeleteObjects(resource=kind, name=object_, namespace=namespace)
     for one in live_options.ask(name, request):

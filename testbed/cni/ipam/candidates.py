@@ -4,10 +4,10 @@ Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affi
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -36,6 +36,8 @@ class Asking:
     namespace: Object | None = None
     number: int = 0
     """How many interfaces of the pod have addresses already."""
+    owner: Mapping[str, Any] = field(default_factory=dict)
+    """The reference to the application that made the pod; empty if none did."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -43,7 +45,7 @@ class Asking:
         if not self.pod:
             return {}
         found = self.pod.labels
-        for owner in self.pod.data["metadata"].get("ownerReferences") or ():
+        if owner := self.owner:
             found |= subnet.labels_of(owner["apiVersion"], owner["kind"], self.pod.namespace, owner["name"])
         return found
 
@@ -93,7 +95,7 @@ _NAMES = TypeAdapter(Annotated[list[str], Field(min_length=1)])
 
 def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | None:
     """Return the first that names pools: the pod's annotations, its namespace's, the network's configuration."""
-    if asking.pod and (found := _of_application(asking.pod, asking.interface)):
+    if asking.pod and (found := _of_application(asking.pod, asking.owner, asking.interface)):
         return found
     if asking.pod and (found := _of_pod(asking.pod.annotations, asking.interface, asking.number)):
         return found
@@ -102,15 +104,23 @@ def named(asking: Asking, configured: Mapping[int, Sequence[str]]) -> Named | No
     return Named(configured, "the network's configuration") if any(configured.values()) else None
 
 
-def _of_application(pod: Object, interface: str) -> Named | None:
+def top_owner(pod: Object, look: Callable[[str, str, str], Object | None]) -> Mapping[str, Any]:
+    """Return the reference to the application of a pod (pkg/podmanager: GetPodTopController): a ReplicaSet's owner if
+    it has one. `look` finds an object by kind, name and namespace."""
+    found: Mapping[str, Any] = next(iter(pod.data["metadata"].get("ownerReferences") or ()), {})
+    if found and found["kind"] == "ReplicaSet" and (there := look(found["kind"], found["name"], pod.namespace)):
+        found = next(iter(there.data["metadata"].get("ownerReferences") or ()), found)
+    return found
+
+
+def _of_application(pod: Object, owner: Mapping[str, Any], interface: str) -> Named | None:
     """Return the pools that the pod's application has from SpiderSubnets."""
     settings = subnet.settings(pod.annotations)
     wanted = [one for one in settings.pools if one.interface == interface] if settings else []
-    owners = list(pod.data["metadata"].get("ownerReferences") or ())
-    if wanted and not owners:
+    if wanted and not owner:
         raise InputError("a pool of a SpiderSubnet is for the pods of an application, and the pod has no owner")
     names = {
-        one.family: [subnet.pool_name(one.family, owners[0]["kind"], pod.namespace, owners[0]["name"], interface)]
+        one.family: [subnet.pool_name(one.family, owner["kind"], pod.namespace, owner["name"], interface)]
         for one in wanted
     }
     return Named(names, f"the annotation {subnet.ONE} or {subnet.SEVERAL}") if names else None

@@ -82,8 +82,8 @@ def pods(application: Object) -> int:
         count = (application.data.get("status") or {}).get("desiredNumberScheduled")
         if count is None:
             raise InputError(
-                "a lab does not place the pods of a DaemonSet: set `status.desiredNumberScheduled` to their number, "
-                "or give a fixed {subnet.NUMBER}"
+                "nothing has placed the pods of the DaemonSet: `lab.pods.apply` and `testbed apply` do; or set "
+                f"`status.desiredNumberScheduled` to their number, or give a fixed {subnet.NUMBER}"
             )
         return int(count)
     return int(spec.get("replicas", 1))

@@ -9,7 +9,7 @@ from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import controllers, manifests
 from testbed.cni.objects.database import Store
-from testbed.cni.objects.manifests import DEFAULT, KINDS, Object
+from testbed.cni.objects.manifests import DEFAULT, KINDS, Manifest, Object
 from testbed.cni.objects.webhook.review import Review
 from testbed.cni.objects.webhook.rules import RULES, admitted
 from testbed.documents.text import choices
@@ -34,14 +34,21 @@ class Cluster:
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
         """See `testbed.lab.pods.Objects`."""
+        found, notes = self.read(manifest)
+        self.take(found, notes)
+        return [str(one) for one in found]
+
+    def read(self, manifest: str | Path | Mapping[str, Any]) -> Manifest:
+        """Return the objects of a manifest, which are not applied. InputError."""
         if isinstance(manifest, Mapping):
-            found, notes = manifests.Manifest([manifests.make(manifest)], [])
-        else:
-            found, notes = manifests.load(self._directory / Path(str(manifest)))
+            return Manifest([manifests.make(manifest)], [])
+        return manifests.load(self._directory / Path(str(manifest)))
+
+    def take(self, found: Sequence[Object], notes: Sequence[str]) -> None:
+        """Add objects, or replace existing ones, and report the notes. InputError, and no object has changed."""
         self._change(found, [])
         for note in notes:
             self._emit(events.OBJECT(), "", note)
-        return [str(one) for one in found]
 
     def get(self, kind: str, name: str, namespace: str = DEFAULT) -> dict[str, Any]:
         return dict(self.find(kind, name, namespace).data)

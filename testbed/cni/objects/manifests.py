@@ -54,6 +54,7 @@ KINDS = {
     "Node": Kind(("v1",), False, NodeStatus, "status", ("no",)),
     "Pod": Kind(("v1",), True, None, short=("po",)),
     "Deployment": Kind(APPS, True, Workload, short=("deploy",)),
+    "ReplicaSet": Kind(APPS, True, Workload, short=("rs",)),
     "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
@@ -187,16 +188,27 @@ def _read(value: Any, problems: Problems) -> Object:
     return Object(head.kind, head.metadata.name, namespace, value)
 
 
+def check(one: Object, model: type[Spec], problems: Problems) -> None:
+    """Check the `spec` of an object by another model than its kind's."""
+    metadata = Metadata.model_validate(one.data["metadata"])
+    if spec := _validated(model, one.data.get("spec") or {}, ("spec",), problems):
+        _check(spec, metadata, "spec", problems)
+
+
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
     if not kind.spec:
         return
-    spec = _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems)
+    if spec := _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems):
+        _check(spec, head.metadata, kind.part, problems)
+
+
+def _check(spec: Spec, metadata: Metadata, part: str, problems: Problems) -> None:
     try:
-        if spec:
-            spec.check(head.metadata)
+        spec.check(metadata)
     except InputError as error:
-        where = f"{error.where}: " if error.where.startswith(f"{kind.part}.") else ""
-        problems.add((kind.part,), f"{where}{error.message}")
+        within = error.where.startswith(f"{part}.")
+        path = tuple(error.where.split(".")) if within else (part,)
+        problems.add(path, f"{error.where}: {error.message}" if within else error.message)
 
 
 def _validated(model: type[Model], value: Any, above: text.Path, problems: Problems) -> Model | None:

@@ -20,6 +20,7 @@ CR_NAME, CNI_VERSION = "multus.spidernet.io/cr-name", "multus.spidernet.io/cni-v
 RESOURCE_NAME = "k8s.v1.cni.cncf.io/resourceName"
 """The annotation of a definition with the resource whose device its first plugin gets."""
 DEFAULT_VERSION = "0.3.1"
+DEFINITION = "NetworkAttachmentDefinition"
 OTHERS = {
     "ib-sriov": "the lab's NICs are Ethernet",
     "ipoib": "the lab's NICs are Ethernet",

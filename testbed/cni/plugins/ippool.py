@@ -14,13 +14,24 @@ from pydantic import Field
 from testbed.cni import spec
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, ExhaustedError, Holder, Policy, Store
-from testbed.cni.ipam.candidates import FAMILIES, ROUTES, SEVERAL, Asking, Named, candidates, named, routes_of
+from testbed.cni.ipam.candidates import (
+    FAMILIES,
+    ROUTES,
+    SEVERAL,
+    Asking,
+    Named,
+    candidates,
+    named,
+    routes_of,
+    top_owner,
+)
 from testbed.cni.ipam.known_pools import Catalogue
 from testbed.cni.ipam.pool import Pool
 from testbed.cni.objects.database import OBJECTS
 from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import IPPool, Part, RoutePart
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.placement import labels_of
 from testbed.cni.plugins.contract import Call, Refusal, validated
 from testbed.cni.spec import LATER, OWN, UNAVAILABLE
 
@@ -81,11 +92,12 @@ class Ippool:
         assert self._opened
         store, objects, catalogue = self._opened
         pod, node = self._pod(asked, objects), objects.get("Node", self._node)
-        labels = {"kubernetes.io/hostname": self._node, **(node.labels if node else {})}
+        labels = labels_of(self._node, node)
         namespace = objects.get("Namespace", pod.namespace) if pod else None
         ordered = pod is not None and SEVERAL in pod.annotations
         others = [name for name in store.of_container(asked.container) if name != asked.interface] if ordered else []
-        asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others))
+        owner = top_owner(pod, objects.get) if pod else {}
+        asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others), owner)
         wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
         inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])
         if wanted or not inline:

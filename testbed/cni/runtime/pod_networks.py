@@ -14,6 +14,7 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, Holder
 from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.objects import multus
 from testbed.cni.objects.database import OBJECTS, StoreError
 from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
@@ -23,6 +24,7 @@ from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted
+from testbed.cni.runtime.rollout import Workloads
 from testbed.cni.runtime.scheduling import Devices, Given, Held
 from testbed.cni.spec import IO, Result, conflist, selection
 from testbed.cni.spec.conflist import Attachment, Conflist
@@ -30,7 +32,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
-from testbed.lab.pods import Caller, Network
+from testbed.lab.pods import Caller, Maker, Network
 from testbed.lab.steps import Steps, in_order, together
 from testbed.protocol import events
 from testbed.topology import pod_mac
@@ -51,6 +53,7 @@ class PodNetworks:
         self._cluster: Cluster | None = None
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
         self._devices = Devices()
+        self._workloads: Workloads | None = None
         self._pods = 0
 
     def runtime(self, node: Host) -> Runtime:
@@ -64,6 +67,12 @@ class PodNetworks:
         if self._cluster is None:
             self._cluster = Cluster(context.file(SHARED) / OBJECTS, self._directory, context.emit)
         return self._cluster
+
+    def workloads(self, context: Context, maker: Maker) -> Workloads:
+        """Return the controllers of the lab of `context`."""
+        if self._workloads is None:
+            self._workloads = Workloads(context, maker, self.objects(context), self._devices)
+        return self._workloads
 
     def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
         """See `testbed.lab.Pods.reclaim`."""
@@ -97,7 +106,7 @@ class PodNetworks:
         with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
             known = admitted(pod, self.objects(pod.context))
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
-            wanted = self._wanted(pod, known, given, held)
+            wanted = [] if pod.metadata.host_network else self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
             self.objects(pod.context).put(known)
@@ -119,7 +128,9 @@ class PodNetworks:
 
     def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
         """Return the networks of a pod: those it is given, then those of its annotations."""
-        default = selection.default(known.annotations)
+        maps = self.objects(pod.context).all("ConfigMap")
+        configured = ((one.namespace, one.data.get("data") or {}) for one in maps)
+        default = selection.default(known.annotations) or selection.cluster_network(configured)
         devices = Given(held)
         found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
         if default and not found:
@@ -135,7 +146,10 @@ class PodNetworks:
         return found
 
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
-        there = self.objects(pod.context).find("NetworkAttachmentDefinition", one.name, one.namespace)
+        cluster = self.objects(pod.context)
+        if one.or_file and not cluster.look(multus.DEFINITION, one.name, one.namespace):
+            return _Wanted(conflist.of_name(one.name, self._directory), interface)
+        there = cluster.find(multus.DEFINITION, one.name, one.namespace)
         definition = NetworkAttachmentDefinition.model_validate(there.spec)
         if definition.config:
             network = definition.conflist(one.name, f"{there}: spec.config")

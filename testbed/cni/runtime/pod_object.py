@@ -42,6 +42,9 @@ def admitted(pod: Pod, cluster: Cluster) -> Object:
 def described(pod: Pod, cluster: Cluster) -> Object:
     """Return the pod's Kubernetes object, with its owner's template."""
     given = pod.metadata
+    if given.manifest:
+        spec = {**given.manifest["spec"], "nodeName": pod.host.name}
+        return manifests.make({**given.manifest, "spec": spec, "status": {"phase": "Running"}})
     labels, annotations, owners = dict(given.labels), dict(given.annotations), []
     containers: list[dict[str, Any]] = []
     if given.owner:

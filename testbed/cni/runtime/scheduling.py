@@ -12,6 +12,7 @@ from testbed.cni.objects.device_plugins import NodePolicy, Offer
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import RESOURCE_NAME
+from testbed.cni.objects.placement import asked, labels_of
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Conflist
 from testbed.kernel.rdma import Rdma
@@ -68,6 +69,14 @@ class Devices:
                 pod.host.claim_vf(vf, nic)
         return held
 
+    def free(self, host: Host, cluster: Cluster) -> Counter[str]:
+        """Return the devices of a node that no pod has, by resource."""
+        found = Counter({name: offer.amount for name, offer in offers(host, cluster).items()})
+        for pod, held in self._held.items():
+            if pod.host is host:
+                found.subtract(held.amounts)
+        return found
+
     def give_back(self, pod: Pod) -> None:
         """Free all devices of the pod; a second call does nothing."""
         self._held.pop(pod, None)
@@ -105,26 +114,16 @@ def _explained(host: Host, resource: str, offer: Offer | None, others: Mapping[s
     return f"{host} has {offer.amount} of {resource}; holders: {', '.join(holders) or 'none'}."
 
 
-def asked(known: Object) -> dict[str, int]:
-    """Return the devices that all containers of a pod request: limits, or requests without limits. InputError."""
-    found = Counter[str]()
-    for container in known.spec.get("containers") or ():
-        own = container.get("resources") or {}
-        for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
-            if "/" in name:  # others, such as cpu, do not concern the lab
-                found[name] += device_plugins.amount(name, value)
-    return {name: count for name, count in sorted(found.items()) if count}
-
-
 def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     node = next((one for one in cluster.all("Node") if one.name == host.name), None)
-    labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": host.name, **(node.labels if node else {})}
     status = node.data.get("status") or {} if node else {}
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
     shared = [device for data in maps for device in device_plugins.shared_devices(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
     exclusive = is_exclusive()
-    found = device_plugins.offers(host.interfaces, labels, status, shared, policies, exclusive=exclusive)
+    found = device_plugins.offers(
+        host.interfaces, labels_of(host.name, node), status, shared, policies, exclusive=exclusive
+    )
     return {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
 
 

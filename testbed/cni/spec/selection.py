@@ -4,7 +4,7 @@ Source: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, sec
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_interface
 from typing import Annotated, Any
@@ -21,6 +21,9 @@ from testbed.errors import InputError, did_you_mean
 NETWORKS, DEFAULT_NETWORK = "k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network"
 MULTUS = "kube-system"
 """The namespace that Multus is installed in."""
+CLUSTER_NETWORK, OF_MULTUS = "clusterNetwork", "multusNamespace"
+CONFIGURATIONS = ("daemon-config.json", "cni-conf.json")
+"""The keys of ConfigMaps with the configuration of Multus: its daemon's, its plugin's (deployments/)."""
 _SHORT = re.compile(rf"(?:(?P<namespace>[^/@]+)/)?(?P<name>{conflist.NAME})(?:@(?P<interface>[^/@]+))?")
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -35,6 +38,8 @@ class Selected:
     """Empty: net1, net2, … by its position."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     """The capability values for the plugins: `mac`, `ips`."""
+    or_file: bool = False
+    """True if it is a file with this name where no definition has it."""
 
 
 def check_mac(text: str) -> str:
@@ -94,6 +99,20 @@ def default(annotations: Mapping[str, str]) -> Selected | None:
     if len(found) > 1:
         raise InputError(f"{DEFAULT_NETWORK} names several networks: name one")
     return found[0]
+
+
+def cluster_network(maps: Iterable[tuple[str, Mapping[str, Any]]]) -> Selected | None:
+    """Return the network of each pod's eth0: `clusterNetwork` in the configuration of Multus (docs/configuration.md),
+    or in the ConfigMap of Spiderpool's chart. `maps` are namespaces and contents of ConfigMaps. InputError."""
+    for namespace, data in maps:
+        if name := data.get(CLUSTER_NETWORK):
+            return Selected(str(name), namespace, or_file=True)
+        for key in CONFIGURATIONS:
+            found = json.loads(data[key], f"data.{key}") if key in data else None
+            if isinstance(found, dict) and isinstance(name := found.get(CLUSTER_NETWORK), str) and name:
+                where, _, short = name.rpartition("/")
+                return Selected(short, where or str(found.get(OF_MULTUS) or MULTUS), or_file=True)
+    return None
 
 
 def _parsed(text: str, namespace: str, where: str) -> list[Selected]:

@@ -165,7 +165,9 @@ def apply_objects(request: live.ApplyObjects, call: Call) -> Applied:
             notes.append(event["text"])
 
     with from_text(request.name, request.text) as file, call.server.listening(listen):
-        return {"applied": call.lab.objects.apply(file), "notes": notes}
+        done = call.lab.pods.apply(file)
+    running = [pod.name for pod in done.pods]
+    return {"applied": done.objects, "notes": notes, "running": running, "waiting": done.waiting}
 
 
 @contextlib.contextmanager

@@ -1,14 +1,16 @@
 """`testbed get` and `testbed delete`: objects of Kubernetes in a lab that lives, with what the lab has of them."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
-from testbed.cni.objects import manifests
+from testbed.cni.objects import manifests, workloads
 from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import DEFAULT, KINDS, Object, kind_named
-from testbed.errors import InputError
+from testbed.cni.runtime.rollout import CONTROLLERS, SANDBOX
 from testbed.executor.live.applying import from_text
 from testbed.executor.live.server import Call
 from testbed.lab import Lab, Pod
@@ -21,15 +23,87 @@ NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 """The annotation in which Multus writes what a pod has."""
 
 
+class Observed:
+    """The objects of a lab with what it has of them."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        assert isinstance(lab.objects, Cluster)
+        self.cluster: Cluster = lab.objects
+
+    def running(self, one: Object) -> Pod | None:
+        """Return the pod of an object, if it runs."""
+        pod = self.lab.nodes.get(one.name)
+        return pod if isinstance(pod, Pod) and pod.metadata.namespace == one.namespace else None
+
+    @cached_property
+    def owned(self) -> Mapping[str, list[Object]]:
+        """Return the pods and ReplicaSets of each controller, by its name as text."""
+        found: dict[str, list[Object]] = {}
+        for kind in ("Pod", "ReplicaSet"):
+            for one in self.cluster.all(kind):
+                owner, name = workloads.owner_of(one)
+                found.setdefault(f"{owner}/{one.namespace}/{name}", []).append(one)
+        return found
+
+    def pods(self, owner: Object) -> list[Object]:
+        """Return the pods of a workload, a Deployment's by its ReplicaSets."""
+        own = self.owned.get(str(owner), [])
+        return [pod for one in own for pod in (self.pods(one) if one.kind == "ReplicaSet" else [one])]
+
+    def data(self, one: Object) -> dict[str, Any]:
+        """Return an object with its status: of a pool the addresses that pods have, of a pod what its kernel has, of a
+        workload the number of its pods."""
+        data = dict(one.data)
+        if one.kind == "SpiderIPPool":
+            data["status"] = self._pool(one)
+        if one.kind in CONTROLLERS:
+            data["status"] = {**(data.get("status") or {}), **self._workload(one)}
+        if one.kind == "Pod" and (pod := self.running(one)):
+            ends = [
+                {"name": end.name, "mac": end.mac, "ips": [str(address.ip) for address in end.addresses.values()]}
+                for end in (pod.host if pod.metadata.host_network else pod).interfaces.values()
+            ]
+            first = next((end for end in ends if end["name"] == FIRST or pod.metadata.host_network), None)
+            ips = [{"ip": ip} for ip in first["ips"]] if first else []
+            status = {**data.get("status", {}), "podIPs": ips, **({"podIP": ips[0]["ip"]} if ips else {})}
+            data["status"] = status
+            if not pod.metadata.host_network:
+                networks = {NETWORK_STATUS: json.dumps([{**end, "interface": end["name"]} for end in ends])}
+                data["metadata"] = {**data["metadata"], "annotations": {**one.annotations, **networks}}
+        return data
+
+    def _pool(self, one: Object) -> dict[str, Any]:
+        held = self.cluster.held().get(one.name, {})
+        taken = {str(address): {"pod": pod} for address, pod in sorted(held.items(), key=lambda entry: int(entry[0]))}
+        total = len(IPPool.model_validate(one.spec).made(one.name)[1])
+        status: dict[str, Any] = {"allocatedIPCount": len(taken), "totalIPCount": total}
+        return {**status, **({"allocatedIPs": json.dumps(taken)} if taken else {})}
+
+    def _workload(self, one: Object) -> dict[str, Any]:
+        pods = self.pods(one)
+        phases = Counter(phase(pod.data) for pod in pods)
+        ready = sum(self.running(pod) is not None and phase(pod.data) == "Running" for pod in pods)
+        if one.kind == "Job":
+            return {"active": ready, "succeeded": phases["Succeeded"], "failed": phases["Failed"]}
+        if one.kind == "DaemonSet":
+            return {"currentNumberScheduled": len(pods), "numberReady": ready}
+        found = {"replicas": len(pods), "readyReplicas": ready}
+        if one.kind == "Deployment":
+            name = f"{one.name}-{workloads.template_hash(one.spec.get('template') or {})}"
+            found["updatedReplicas"] = sum(workloads.owner_of(pod)[1] == name for pod in pods)
+        return found
+
+
 def get(request: live.GetObjects, call: Call) -> Listing:
     kind = kind_named(request.resource)
-    cluster = call.lab.objects
-    assert isinstance(cluster, Cluster)
+    seen = Observed(call.lab)
     within = request.namespace if KINDS[kind].namespaced else ""
-    found = [one for one in cluster.all(kind) if within in ("", one.namespace) and request.name in ("", one.name)]
+    there = seen.cluster.all(kind)
+    found = [one for one in there if within in ("", one.namespace) and request.name in ("", one.name)]
     if request.name and not found:
-        cluster.find(kind, request.name, request.namespace or DEFAULT)
-    objects = [observed(call.lab, cluster, one) for one in found]
+        seen.cluster.find(kind, request.name, request.namespace or DEFAULT)
+    objects = [seen.data(one) for one in found]
     columns, wide, row = COLUMNS.get(kind, ([], [], lambda _, __: []))
     place = ["NAMESPACE"] if KINDS[kind].namespaced else []
     rows = [
@@ -39,27 +113,9 @@ def get(request: live.GetObjects, call: Call) -> Listing:
     return {"columns": [*place, "NAME", *columns], "wide": wide, "rows": rows, "objects": objects}
 
 
-def observed(lab: Lab, cluster: Cluster, one: Object) -> dict[str, Any]:
-    """Return an object with its status: of a pool the addresses that pods have, of a pod what its kernel has."""
-    data = dict(one.data)
-    if one.kind == "SpiderIPPool":
-        held = cluster.held().get(one.name, {})
-        taken = {str(address): {"pod": pod} for address, pod in sorted(held.items(), key=lambda entry: int(entry[0]))}
-        total = len(IPPool.model_validate(one.spec).made(one.name)[1])
-        data["status"] = {"allocatedIPCount": len(taken), "totalIPCount": total}
-        if taken:
-            data["status"]["allocatedIPs"] = json.dumps(taken)
-    if one.kind == "Pod" and isinstance(pod := lab.nodes.get(one.name), Pod):
-        ends = [
-            {"name": end.name, "mac": end.mac, "ips": [str(address.ip) for address in end.addresses.values()]}
-            for end in pod.interfaces.values()
-        ]
-        ips = [{"ip": ip} for end in ends if end["name"] == FIRST for ip in end["ips"]]
-        status = {**data.get("status", {}), "podIPs": ips, **({"podIP": ips[0]["ip"]} if ips else {})}
-        networks = {NETWORK_STATUS: json.dumps([{**end, "interface": end["name"]} for end in ends])}
-        metadata = {**data["metadata"], "annotations": {**one.annotations, **networks}}
-        data |= {"status": status, "metadata": metadata}
-    return data
+def phase(data: Mapping[str, Any]) -> str:
+    found: str = (data.get("status") or {}).get("phase", NONE)
+    return found
 
 
 def _pool(_: Lab, data: Mapping[str, Any]) -> list[str]:
@@ -72,14 +128,39 @@ def _pool(_: Lab, data: Mapping[str, Any]) -> list[str]:
 
 def _pod(_: Lab, data: Mapping[str, Any]) -> list[str]:
     status, spec = data.get("status") or {}, data.get("spec") or {}
-    networks = json.loads(data["metadata"]["annotations"].get(NETWORK_STATUS, "[]"))
+    networks = json.loads(data["metadata"].get("annotations", {}).get(NETWORK_STATUS, "[]"))
     others = [one for one in networks if one["interface"] != FIRST]
     shown = ", ".join(f"{one['interface']} {' '.join(one['ips'])}" for one in others)
-    return [status.get("phase", NONE), status.get("podIP", NONE), spec.get("nodeName") or NONE, shown or NONE]
+    waits: Mapping[str, str] = next((one for one in status.get("conditions") or () if one["status"] == "False"), {})
+    creating = waits.get("reason") == SANDBOX
+    state = "ContainerCreating" if creating else phase(data)
+    return [state, status.get("podIP", NONE), spec.get("nodeName") or NONE, shown or NONE, waits.get("message", NONE)]
 
 
-def _workload(_: Lab, data: Mapping[str, Any]) -> list[str]:
-    return [str(data.get("spec", {}).get("replicas", 1))]
+def _deployment(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status, wanted = data["status"], data["spec"].get("replicas", 1)
+    return [f"{status['readyReplicas']}/{wanted}", str(status["updatedReplicas"]), str(status["readyReplicas"])]
+
+
+def _replica_set(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status = data["status"]
+    return [str(one) for one in (data["spec"].get("replicas", 1), status["replicas"], status["readyReplicas"])]
+
+
+def _stateful_set(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    return [f"{data['status']['readyReplicas']}/{data['spec'].get('replicas', 1)}"]
+
+
+def _daemon_set(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status = data["status"]
+    wanted = status.get("desiredNumberScheduled", NONE)
+    return [str(one) for one in (wanted, status["currentNumberScheduled"], status["numberReady"])]
+
+
+def _job(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status, spec = data["status"], data["spec"]
+    wanted = spec.get("completions", f"1 of {spec.get('parallelism', 1)}")
+    return [f"{status['succeeded']}/{wanted}", str(status["active"]), str(status["failed"])]
 
 
 def _config(_: Lab, data: Mapping[str, Any]) -> list[str]:
@@ -96,9 +177,12 @@ COLUMNS: Mapping[str, tuple[list[str], list[str], Row]] = {
         ["DISABLE", "NODENAME"],
         _pool,
     ),
-    "Pod": (["STATUS", "IP", "NODE"], ["OTHER INTERFACES"], _pod),
-    "Deployment": (["REPLICAS"], [], _workload),
-    "StatefulSet": (["REPLICAS"], [], _workload),
+    "Pod": (["STATUS", "IP", "NODE"], ["OTHER INTERFACES", "WAITS FOR"], _pod),
+    "Deployment": (["READY", "UP-TO-DATE", "AVAILABLE"], [], _deployment),
+    "ReplicaSet": (["DESIRED", "CURRENT", "READY"], [], _replica_set),
+    "StatefulSet": (["READY"], [], _stateful_set),
+    "DaemonSet": (["DESIRED", "CURRENT", "READY"], [], _daemon_set),
+    "Job": (["COMPLETIONS", "ACTIVE", "FAILED"], [], _job),
     "SpiderMultusConfig": (["CNITYPE"], [], _config),
     "Node": (["LAB"], [], _node),
 }
@@ -115,12 +199,5 @@ def delete(request: live.DeleteObjects, call: Call) -> list[str]:
 
 
 def _deleted(lab: Lab, kind: str, name: str, namespace: str) -> str:
-    within = namespace if KINDS[kind].namespaced else ""
-    pod = lab.nodes.get(name) if kind == "Pod" else None
-    if isinstance(pod, Pod) and pod.metadata.namespace == namespace:
-        pod.delete()
-    else:
-        if kind == "Pod":
-            raise InputError(f"there is no {Object(kind, name, within, {})}")
-        lab.objects.delete(kind, name, namespace)
-    return str(Object(kind, name, within, {}))
+    lab.pods.delete_object(kind, name, namespace)
+    return str(Object(kind, name, namespace if KINDS[kind].namespaced else "", {}))

@@ -35,6 +35,14 @@ def client() -> APIClient:
     return docker.APIClient(base_url=f"unix://{daemon.SOCKET}", version=daemon.VERSION, timeout=ANSWER_S)
 
 
+def has_image(name: str) -> bool:
+    """Return whether the daemon of this machine has the image; False without a daemon."""
+    if not daemon.SOCKET.exists() or not daemon.LOG.exists():
+        return False
+    with explained(f"Docker cannot look for the image {name}"):
+        return bool(client().images(name))
+
+
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
     """Turn Docker's errors into a TestbedError that begins with `what`."""

@@ -46,7 +46,7 @@ class DockerContainer:
                 self.plan.image,
                 list(self.plan.cmd) or None,
                 hostname=self._node.name,
-                name=self._node.namespace,
+                name=f"{self._node.context.lab}-{self._node.name}",
                 entrypoint=list(self.plan.entrypoint) or None,
                 environment=self._node.env,
                 tty=True,
@@ -103,6 +103,13 @@ class DockerContainer:
     def ended(self) -> bool:
         """Return whether it has ended."""
         return not self._root.exists()
+
+    def exit_status(self) -> int | None:
+        """Return the status with which it has ended, None if it runs."""
+        if not self.ended():
+            return None
+        with docker.explained(f"{self._node.name}: Docker cannot report the state of its container"):
+            return int(docker.client().inspect_container(self._id)["State"]["ExitCode"])
 
     def healthy(self) -> bool:
         """Run its own test of its health, and return whether it passes."""

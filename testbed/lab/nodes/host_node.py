@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Interface, ip_address
-from typing import Protocol
+from typing import Any, Protocol
 
 from testbed.errors import InputError
 from testbed.kernel import ipv6, link_readings, netns, nftables, own_devices, syscalls
@@ -16,6 +16,7 @@ from testbed.lab.context import Context
 from testbed.lab.docker.container import DockerContainer
 from testbed.lab.host_interface import HostInterface
 from testbed.lab.host_routes import HostRoutes, Route
+from testbed.lab.kernel_view import Seen
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 from testbed.protocol import events
@@ -29,8 +30,15 @@ PORTS = range(1, 1 << 16)
 class Host(Node[HostInterface]):
     """A machine with RoCE interfaces. `nic` is how its NICs behave."""
 
-    def __init__(self, context: Context, name: str, plan: NodePlan | None = None, nic: NicModel | None = None) -> None:
-        super().__init__(context, name, plan)
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        plan: NodePlan | None = None,
+        nic: NicModel | None = None,
+        of: Namespace | None = None,
+    ) -> None:
+        super().__init__(context, name, plan, of)
         self.nic = nic or (plan.nic if plan else "rxe")
         self.container = DockerContainer(self, plan.container) if plan and plan.container else None
         """The container in which its programs run, if it has one."""
@@ -210,6 +218,17 @@ class PodMetadata:
     """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
     container: Container | None = None
     """Its first container. Without one its programs are those of the lab's machine."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of its programs."""
+    host_network: bool = False
+    """True if it has no network of its own but its node's (`hostNetwork`): no plugin is called for it."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """The object of the pod in the API server before its start, in the place of what the other fields say of it."""
+
+    @property
+    def uid(self) -> str:
+        """Return the UID of its object, if it has one already."""
+        return str(self.manifest.get("metadata", {}).get("uid", ""))
 
 
 class Pod(Host):
@@ -217,13 +236,21 @@ class Pod(Host):
 
     def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata, uid: str) -> None:
         """`uid` is that of the pod's object, the same in each of its sandboxes."""
-        super().__init__(host.context, name, nic=host.nic)
+        super().__init__(host.context, name, nic=host.nic, of=host if metadata.host_network else None)
         self.host = host
         self.uid = uid
         self.metadata = metadata
+        self.env = dict(metadata.env)
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
-        own_devices.add(self.namespace, name, host.namespace, privileged=metadata.privileged)
+        if not self._shares:
+            own_devices.add(self.namespace, name, host.namespace, privileged=metadata.privileged)
+
+    def __getitem__(self, interface: str) -> HostInterface:
+        return self.host[interface] if self._shares else super().__getitem__(interface)
+
+    def now(self) -> Seen:
+        return self.host.now() if self._shares else super().now()
 
     def check(self) -> None:
         """Run CNI's CHECK: the networks' plugins verify that the pod is as they made it. Raise what they miss."""
@@ -240,9 +267,14 @@ class Pod(Host):
         """
         self._owner.lose(self)
 
+    def exit_status(self) -> int | None:
+        """Return the status with which its container has ended, None if it runs or there is none."""
+        return self.container.exit_status() if self.container else None
+
     def delete_devices(self) -> None:
-        super().delete_devices()
-        self.host.take_back_vfs(self)
+        if not self._shares:
+            super().delete_devices()
+            self.host.take_back_vfs(self)
 
     def keep_addresses(self) -> None:
         """Remember the addresses of its interfaces: it is about to go."""

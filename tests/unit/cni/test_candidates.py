@@ -17,11 +17,13 @@ CONFIGURED = {4: ["conf"], 6: []}
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}
+
+
 def pod(labels: dict[str, str] | None = None, **annotations: Any) -> Object:
     """`annotations` are Spiderpool's, without their prefix and with `_` for `-`."""
     texts = {f"ipam.spidernet.io/{key.replace('_', '-')}": json.dumps(value) for key, value in annotations.items()}
-    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "trainer"}
-    metadata = {"name": "a", "namespace": "ai", "labels": labels or {}, "ownerReferences": [owner]}
+    metadata = {"name": "a", "namespace": "ai", "labels": labels or {}, "ownerReferences": [OWNER]}
     return manifests.make({"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "annotations": texts}})
 
 
@@ -31,7 +33,7 @@ def namespace(**annotations: Any) -> Object:
     return manifests.make({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
-ASKING = Asking("net1", "rail1", "node1", {"rail": "1"}, pod({"app": "trainer"}), namespace())
+ASKING = Asking("net1", "rail1", "node1", {"rail": "1"}, pod({"app": "trainer"}), namespace(), owner=OWNER)
 
 
 def named(asked: Asking) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.cni.ipam.address_store import ADDRESSES, Holder, Store
-from testbed.cni.ipam.candidates import Asking, candidates, named
+from testbed.cni.ipam.candidates import Asking, candidates, named, top_owner
 from testbed.cni.objects import manifests
 from testbed.cni.objects.autopools import pods, sized
 from testbed.cni.objects.kinds import IPPool
@@ -150,7 +150,7 @@ def test_interfaces_and_families_have_pools_each(cluster):
 def asking(interface: str, **metadata: Any) -> Asking:
     metadata = {"name": "web-1", "annotations": {ONE: '{"ipv4": ["rail1"]}'}, **metadata}
     pod = manifests.make({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
-    return Asking(interface, "net", "node1", pod=pod)
+    return Asking(interface, "net", "node1", pod=pod, owner=top_owner(pod, lambda *_: None))
 
 
 def test_a_pod_has_its_addresses_of_its_application_s_pool(cluster):
@@ -215,7 +215,7 @@ def test_annotations_that_are_wrong_are_refused_with_all_of_the_file(cluster, mo
 
 
 def test_the_size_of_a_daemon_set_has_to_be_said(cluster):
-    with pytest.raises(InputError, match="a lab does not place the pods of a DaemonSet"):
+    with pytest.raises(InputError, match="nothing has placed the pods of the DaemonSet"):
         cluster.apply(application("DaemonSet"))
     cluster.apply(application("DaemonSet", more={NUMBER: "3"}))
     assert list(ips(cluster).values()) == [["10.0.10.2-10.0.10.4"]]

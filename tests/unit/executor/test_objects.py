@@ -38,7 +38,8 @@ def call(tmp_path: Path) -> Any:
     with Store(tmp_path / "cluster" / ADDRESSES) as store:
         store.put(IPPool.model_validate(SPEC).made("p"))
         store.allocate(Holder("net", "c1", "eth0", "ai", "web-1", "n1"), [["p"]], "lowest-free")
-    return SimpleNamespace(lab=SimpleNamespace(objects=cluster, nodes={}))
+    pods = SimpleNamespace(delete_object=cluster.delete)
+    return SimpleNamespace(lab=SimpleNamespace(objects=cluster, pods=pods, nodes={}))
 
 
 def get(call: Any, resource: str, name: str = "", namespace: str = "") -> Listing:
@@ -55,7 +56,7 @@ def test_a_pool_is_shown_with_the_addresses_that_pods_have(call):
 
 
 def test_a_namespace_and_a_name_choose(call):
-    assert get(call, "deploy")["rows"] == [["ai", "web", "3"]]
+    assert get(call, "deploy")["rows"] == [["ai", "web", "0/3", "0", "0"]]
     assert get(call, "deployments", namespace="other")["rows"] == []
     assert get(call, "Deployment", "web", "ai")["objects"][0]["spec"] == {"replicas": 3}
     with pytest.raises(InputError, match="there is no Deployment/ai/wep") as said:

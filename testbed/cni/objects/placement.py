@@ -1,0 +1,247 @@
+"""The node of a pod: what kube-scheduler filters and scores, with its words for what does not fit.
+
+Source: Kubernetes 1.31, pkg/scheduler/framework/plugins. Of the nodes that fit, the one with the best preference and
+the fewest pods of the same workload, then of all, counts; equal ones go by their order in the topology, where
+kube-scheduler draws one.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from testbed.cni.objects.device_plugins import amount
+from testbed.cni.objects.kinds import Selector
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.pod_spec import NodeTerm, PodSpec, PodTerm, Requirement, Spread, Toleration
+
+HOSTNAME = "kubernetes.io/hostname"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+HARD = ("NoSchedule", "NoExecute")
+"""The effects of taints that keep pods away."""
+
+
+class Placed(NamedTuple):
+    """A pod that is on a node, or that is to be."""
+
+    node: str
+    pod: Object
+    spec: PodSpec
+
+
+class Crowd:
+    """The pods that have a node."""
+
+    def __init__(self) -> None:
+        self.pods: list[Placed] = []
+        self.against: list[Placed] = []
+        """Those that keep others away."""
+        self.ports: set[tuple[str, str, int]] = set()
+        """Ports in use: node, protocol, number."""
+        self.on_node = Counter[str]()
+        self.of_owner = Counter[tuple[str, str]]()
+
+    def add(self, node: str, pod: Object) -> None:
+        placed = Placed(node, pod, PodSpec.model_validate(pod.spec))
+        self.pods.append(placed)
+        if _anti(placed.spec):
+            self.against.append(placed)
+        self.ports |= {(node, *port) for port in placed.spec.host_ports()}
+        self.on_node[node] += 1
+        self.of_owner[node, _owner(pod)] += 1
+
+
+@dataclass
+class NodeView:
+    """A node as the scheduler sees it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]] = ()
+    free: Counter[str] = field(default_factory=Counter)
+    """The devices that no pod has, by resource."""
+
+
+def labels_of(name: str, node: Object | None) -> dict[str, str]:
+    """Return the labels of a node: kubelet's, and those of its object."""
+    own = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", HOSTNAME: name}
+    return {**own, **(node.labels if node else {})}
+
+
+def taints_of(node: Object | None) -> list[Mapping[str, Any]]:
+    spec = node.spec if node else {}
+    cordon = [{"key": UNSCHEDULABLE, "effect": "NoSchedule"}] if spec.get("unschedulable") else []
+    return [*cordon, *(spec.get("taints") or ())]
+
+
+def asked(pod: Object) -> dict[str, int]:
+    """Return the devices that all containers of a pod request: limits, or requests without limits. InputError."""
+    found = Counter[str]()
+    for container in pod.spec.get("containers") or ():
+        own = container.get("resources") or {}
+        for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
+            if "/" in name:  # others, such as cpu, do not concern the lab
+                found[name] += amount(name, value)
+    return {name: count for name, count in sorted(found.items()) if count}
+
+
+def place(pod: Object, nodes: Sequence[NodeView], there: Crowd) -> tuple[str, str]:
+    """Return the node for a pod and an empty string, or an empty name and the reason in kube-scheduler's words."""
+    spec = PodSpec.model_validate(pod.spec)
+    reasons = {node.name: _obstacles(pod, spec, node, nodes, there) for node in nodes}
+    fitting = [node for node in nodes if not reasons[node.name]]
+    if fitting:
+        best = max(fitting, key=lambda node: (_preference(pod, spec, node, nodes, there), -fitting.index(node)))
+        return best.name, ""
+    counts = Counter(reason for found in reasons.values() for reason in found)
+    listed = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
+    return "", f"0/{len(nodes)} nodes are available: {listed}."
+
+
+def fits(spec: PodSpec, node: NodeView) -> bool:
+    """Return whether a DaemonSet has a pod on the node: its affinity and its taints."""
+    return not _untolerated(spec, node.taints) and _matches(spec, node)
+
+
+def _obstacles(pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[NodeView], there: Crowd) -> list[str]:
+    if taint := _untolerated(spec, node.taints):
+        if taint["key"] == UNSCHEDULABLE:
+            return ["node(s) were unschedulable"]
+        return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
+    if not _matches(spec, node):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    if any((node.name, *port) in there.ports for port in spec.host_ports()):
+        return ["node(s) didn't have free ports for the requested pod ports"]
+    if lacking := [name for name, count in asked(pod).items() if node.free[name] < count]:
+        return [f"Insufficient {name}" for name in lacking]
+    return _between_pods(pod, spec, node, nodes, there)
+
+
+def _between_pods(pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[NodeView], there: Crowd) -> list[str]:
+    if any(not _spreads(one, pod, node, nodes, there) for one in spec.topologySpreadConstraints or ()):
+        return ["node(s) didn't match pod topology spread constraints"]
+    affinity = spec.affinity
+    near = affinity.podAffinity if affinity else None
+    for term in (near and near.requiredDuringSchedulingIgnoredDuringExecution) or ():
+        others = [one for one in there.pods if _is_meant(term, pod, one.pod)]
+        first = not others and _is_meant(term, pod, pod)  # the first of a group that wants to be together
+        if not first and not any(_beside(term.topologyKey, node, one, nodes) for one in others):
+            return ["node(s) didn't match pod affinity rules"]
+    for term in _anti(spec):
+        if any(_is_meant(term, pod, one.pod) and _beside(term.topologyKey, node, one, nodes) for one in there.pods):
+            return ["node(s) didn't match pod anti-affinity rules"]
+    for other in there.against:
+        for term in _anti(other.spec):
+            if _is_meant(term, other.pod, pod) and _beside(term.topologyKey, node, other, nodes):
+                return ["node(s) didn't satisfy existing pods anti-affinity rules"]
+    return []
+
+
+def _anti(spec: PodSpec) -> Sequence[PodTerm]:
+    away = spec.affinity.podAntiAffinity if spec.affinity else None
+    return (away and away.requiredDuringSchedulingIgnoredDuringExecution) or ()
+
+
+def _untolerated(spec: PodSpec, taints: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the first taint that keeps the pod away."""
+    hard = (taint for taint in taints if taint.get("effect") in HARD)
+    return next((taint for taint in hard if not any(_tolerates(one, taint) for one in spec.tolerations or ())), None)
+
+
+def _tolerates(one: Toleration, taint: Mapping[str, Any]) -> bool:
+    if one.effect and one.effect != taint.get("effect"):
+        return False
+    if one.key and one.key != taint["key"]:
+        return False
+    return one.operator == "Exists" or (one.key == taint["key"] and one.value == (taint.get("value") or ""))
+
+
+def _matches(spec: PodSpec, node: NodeView) -> bool:
+    if any(node.labels.get(key) != value for key, value in (spec.nodeSelector or {}).items()):
+        return False
+    affinity = spec.affinity.nodeAffinity if spec.affinity else None
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
+    return required is None or any(_term_matches(term, node) for term in required.nodeSelectorTerms)
+
+
+def _term_matches(term: NodeTerm, node: NodeView) -> bool:
+    fields = {"metadata.name": node.name}
+    wanted = [(one, node.labels) for one in term.matchExpressions or ()]
+    wanted += [(one, fields) for one in term.matchFields or ()]
+    return bool(wanted) and all(_holds(one, labels) for one, labels in wanted)
+
+
+def _holds(one: Requirement, labels: Mapping[str, str]) -> bool:
+    found, values = labels.get(one.key), one.values or []
+    match one.operator:
+        case "In":
+            return found in values
+        case "NotIn":
+            return found not in values
+        case "Exists":
+            return found is not None
+        case "DoesNotExist":
+            return found is None
+        case _:
+            try:
+                here, there = int(found or ""), int(values[0])
+            except (ValueError, IndexError):
+                return False
+            return here > there if one.operator == "Gt" else here < there
+
+
+def _is_meant(term: PodTerm, of: Object, other: Object) -> bool:
+    """Return whether a term of the pod `of` means the other one; without a selector it means none."""
+    in_namespace = other.namespace in (term.namespaces or [of.namespace])
+    return in_namespace and term.labelSelector is not None and term.labelSelector.matches(other.labels)
+
+
+def _beside(key: str, node: NodeView, other: Placed, nodes: Sequence[NodeView]) -> bool:
+    """Return whether the other pod is in the same domain of `key` as the node."""
+    domain = node.labels.get(key)
+    return domain is not None and any(one.labels.get(key) == domain for one in nodes if one.name == other.node)
+
+
+def _spreads(one: Spread, pod: Object, node: NodeView, nodes: Sequence[NodeView], there: Crowd) -> bool:
+    if one.whenUnsatisfiable == "ScheduleAnyway":
+        return True
+    counts = _domains(one.topologyKey, one.labelSelector, pod, nodes, there)
+    domain = node.labels.get(one.topologyKey)
+    if domain is None:
+        return False
+    itself = int(one.labelSelector is not None and one.labelSelector.matches(pod.labels))
+    return counts[domain] + itself - min(counts.values()) <= one.maxSkew
+
+
+def _domains(key: str, selector: Selector | None, pod: Object, nodes: Sequence[NodeView], there: Crowd) -> Counter[str]:
+    """Return the pods that the selector means, by domain, with those that have none."""
+    domains = {node.name: node.labels[key] for node in nodes if key in node.labels}
+    counts = Counter(dict.fromkeys(domains.values(), 0))
+    for other in there.pods:
+        of_namespace = other.pod.namespace == pod.namespace and other.node in domains
+        if of_namespace and selector is not None and selector.matches(other.pod.labels):
+            counts[domains[other.node]] += 1
+    return counts
+
+
+def _preference(
+    pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[NodeView], there: Crowd
+) -> tuple[int, int, int]:
+    """Return the score of a node: the weights of what the pod prefers, then few pods of its workload, then few."""
+    affinity = spec.affinity
+    weight = 0
+    of_nodes = affinity.nodeAffinity if affinity else None
+    for one in (of_nodes and of_nodes.preferredDuringSchedulingIgnoredDuringExecution) or ():
+        weight += one.weight * _term_matches(one.preference, node)
+    for sign, group in ((1, affinity and affinity.podAffinity), (-1, affinity and affinity.podAntiAffinity)):
+        for pods in (group and group.preferredDuringSchedulingIgnoredDuringExecution) or ():
+            term = pods.podAffinityTerm
+            near = [one for one in there.pods if _is_meant(term, pod, one.pod)]
+            weight += sign * pods.weight * sum(_beside(term.topologyKey, node, one, nodes) for one in near)
+    owner = _owner(pod)
+    return weight, -there.of_owner[node.name, owner] if owner else 0, -there.on_node[node.name]
+
+
+def _owner(pod: Object) -> str:
+    owners = pod.data["metadata"].get("ownerReferences") or ()
+    return next((f"{pod.namespace}/{one['kind']}/{one['name']}" for one in owners), "")

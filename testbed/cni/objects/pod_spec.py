@@ -1,0 +1,236 @@
+"""The `spec` of pods and of the workloads that make them, as far as a lab acts on it.
+
+Sources: Kubernetes API 1.31, core/v1, apps/v1 and batch/v1; its validation (pkg/apis/{core,apps,batch}/validation).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from testbed.cni.objects.kinds import Free, Metadata, Selector, Spec, TemplateMetadata, Texts
+from testbed.errors import InputError
+
+Count = Annotated[int, Field(ge=0)]
+Share = int | str
+"""A number of pods, or a percentage of them such as ``25%``."""
+
+
+class EnvVar(Free):
+    name: str
+    value: str = ""
+
+
+class Port(Free):
+    containerPort: Annotated[int, Field(ge=1, le=65535)]  # noqa: N815 (Kubernetes' names, here and below)
+    hostPort: int = 0  # noqa: N815
+    protocol: str = "TCP"
+
+
+class ContainerSpec(Free):
+    name: Annotated[str, Field(min_length=1)]
+    image: str = ""
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[EnvVar] | None = None
+    ports: list[Port] | None = None
+
+
+class Requirement(Free):
+    """A NodeSelectorRequirement."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: list[str] | None = None
+
+
+class NodeTerm(Free):
+    """A NodeSelectorTerm: all of it must match, and an empty one matches nothing."""
+
+    matchExpressions: list[Requirement] | None = None  # noqa: N815
+    matchFields: list[Requirement] | None = None  # noqa: N815
+
+
+class NodeTerms(Free):
+    nodeSelectorTerms: Annotated[list[NodeTerm], Field(min_length=1)]  # noqa: N815
+
+
+class PreferredNodes(Free):
+    weight: Annotated[int, Field(ge=1, le=100)]
+    preference: NodeTerm
+
+
+class NodeAffinity(Free):
+    requiredDuringSchedulingIgnoredDuringExecution: NodeTerms | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredNodes] | None = None  # noqa: N815
+
+
+class PodTerm(Free):
+    """A PodAffinityTerm."""
+
+    labelSelector: Selector | None = None  # noqa: N815
+    topologyKey: Annotated[str, Field(min_length=1)]  # noqa: N815
+    namespaces: list[str] | None = None
+
+
+class PreferredPods(Free):
+    weight: Annotated[int, Field(ge=1, le=100)]
+    podAffinityTerm: PodTerm  # noqa: N815
+
+
+class PodAffinity(Free):
+    requiredDuringSchedulingIgnoredDuringExecution: list[PodTerm] | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredPods] | None = None  # noqa: N815
+
+
+class Affinity(Free):
+    nodeAffinity: NodeAffinity | None = None  # noqa: N815
+    podAffinity: PodAffinity | None = None  # noqa: N815
+    podAntiAffinity: PodAffinity | None = None  # noqa: N815
+
+
+class Toleration(Free):
+    key: str = ""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Spread(Free):
+    """A TopologySpreadConstraint."""
+
+    maxSkew: Annotated[int, Field(ge=1)]  # noqa: N815
+    topologyKey: Annotated[str, Field(min_length=1)]  # noqa: N815
+    whenUnsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]  # noqa: N815
+    labelSelector: Selector | None = None  # noqa: N815
+
+
+class PodSpec(Free, Spec):
+    """The `spec` of a Pod."""
+
+    containers: Annotated[list[ContainerSpec], Field(min_length=1)]
+    nodeName: str = ""  # noqa: N815
+    nodeSelector: Texts | None = None  # noqa: N815
+    hostNetwork: bool = False  # noqa: N815
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topologySpreadConstraints: list[Spread] | None = None  # noqa: N815
+    restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"  # noqa: N815
+
+    def host_ports(self) -> set[tuple[str, int]]:
+        """Return the ports of its node that the pod wants: those of hostNetwork are all its containers'."""
+        ports = [port for container in self.containers for port in container.ports or ()]
+        wanted = [(one.protocol, one.containerPort if self.hostNetwork else one.hostPort) for one in ports]
+        return {one for one in wanted if one[1]}
+
+
+class PodTemplate(Free):
+    metadata: TemplateMetadata = TemplateMetadata()
+    spec: PodSpec
+
+
+class Rolling(Free):
+    maxSurge: Share | None = None  # noqa: N815
+    maxUnavailable: Share | None = None  # noqa: N815
+    partition: Count = 0
+
+
+class Strategy(Free):
+    type: Literal["RollingUpdate", "Recreate", "OnDelete"] = "RollingUpdate"
+    rollingUpdate: Rolling | None = None  # noqa: N815
+
+    @property
+    def rolling(self) -> Rolling:
+        return self.rollingUpdate or Rolling()
+
+
+class _Selecting(Free, Spec):
+    """A workload whose selector has to match its template."""
+
+    selector: Selector
+    template: PodTemplate
+
+    def check(self, metadata: Metadata) -> None:
+        if not self.selector.matchLabels and not self.selector.matchExpressions:
+            raise InputError("Invalid value: empty selector is invalid for this kind", where="spec.selector")
+        if not self.selector.matches(self.template.metadata.labels or {}):
+            where = "spec.template.metadata.labels"
+            raise InputError("Invalid value: `selector` does not match template `labels`", where=where)
+
+
+class DeploymentSpec(_Selecting):
+    replicas: Count = 1
+    strategy: Strategy = Strategy()
+
+    def check(self, metadata: Metadata) -> None:
+        super().check(metadata)
+        rolling = self.strategy.rolling
+        if self.strategy.type == "RollingUpdate" and {rolling.maxSurge, rolling.maxUnavailable} <= {0, "0%"}:
+            where = "spec.strategy.rollingUpdate.maxUnavailable"
+            raise InputError("Invalid value: may not be 0 when `maxSurge` is 0", where=where)
+
+    @property
+    def surge(self) -> int:
+        return share(self.strategy.rolling.maxSurge, self.replicas, up=True)
+
+    @property
+    def unavailable(self) -> int:
+        """Return how many pods may be missing in an update; one if neither they nor more pods were allowed
+        (ResolveFenceposts of pkg/controller/deployment/util)."""
+        found = share(self.strategy.rolling.maxUnavailable, self.replicas, up=False)
+        return found or int(self.surge == 0)
+
+
+class ReplicaSetSpec(_Selecting):
+    replicas: Count = 1
+
+
+class Ordinals(Free):
+    start: Count = 0
+
+
+class StatefulSetSpec(_Selecting):
+    replicas: Count = 1
+    podManagementPolicy: Literal["OrderedReady", "Parallel"] = "OrderedReady"  # noqa: N815
+    updateStrategy: Strategy = Strategy()  # noqa: N815
+    ordinals: Ordinals = Ordinals()
+
+
+class DaemonSetSpec(_Selecting):
+    updateStrategy: Strategy = Strategy()  # noqa: N815
+
+
+class JobSpec(Free, Spec):
+    template: PodTemplate
+    parallelism: Count = 1
+    completions: Count | None = None
+    backoffLimit: Count = 6  # noqa: N815
+    completionMode: Literal["NonIndexed", "Indexed"] = "NonIndexed"  # noqa: N815
+    suspend: bool = False
+
+    def check(self, metadata: Metadata) -> None:
+        if self.template.spec.restartPolicy == "Always":
+            where = "spec.template.spec.restartPolicy"
+            raise InputError('Required value: valid values: "OnFailure", "Never"', where=where)
+
+
+WORKLOADS: Mapping[str, type[Spec]] = {
+    "Pod": PodSpec,
+    "Deployment": DeploymentSpec,
+    "ReplicaSet": ReplicaSetSpec,
+    "StatefulSet": StatefulSetSpec,
+    "DaemonSet": DaemonSetSpec,
+    "Job": JobSpec,
+}
+"""The `spec` of the kinds whose pods a lab starts."""
+
+
+def share(value: Share | None, of: int, *, up: bool) -> int:
+    """Return a number of pods; a quarter of all if none is given, as for Deployments. InputError."""
+    if isinstance(value, int):
+        return value
+    text = "25%" if value is None else value
+    if not text.endswith("%") or not text[:-1].isdigit():
+        raise InputError(f"spec.strategy.rollingUpdate: {text!r} must be an integer or percentage (e.g '5%')")
+    parts = of * int(text[:-1])
+    return -(-parts // 100) if up else parts // 100

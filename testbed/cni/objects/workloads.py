@@ -1,0 +1,323 @@
+"""The next steps of the controllers that make pods: Deployment, ReplicaSet, StatefulSet, DaemonSet and Job.
+
+Each looks at its object and at the pods that are there, and says what to make and what to end; what it said before
+does not count. Sources: Kubernetes 1.31, pkg/controller/{deployment,replicaset,statefulset,daemon,job}.
+"""
+
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from testbed.cni.objects.manifests import Object, make
+from testbed.cni.objects.placement import NodeView, fits
+from testbed.cni.objects.pod_spec import (
+    DaemonSetSpec,
+    DeploymentSpec,
+    JobSpec,
+    PodSpec,
+    ReplicaSetSpec,
+    StatefulSetSpec,
+    share,
+)
+
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of made names: no vowels, and nothing that looks like one (apimachinery, util/rand)."""
+LONGEST_BASE = 58
+"""Characters of a made name before its last five."""
+HASH, REVISION = "pod-template-hash", "controller-revision-hash"
+POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+DAEMONS_TOLERATE = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+State = Literal["waiting", "running", "succeeded", "failed"]
+
+
+@dataclass
+class Run:
+    """A pod that a controller has made, or that a manifest has. `number` is its place in the order of making."""
+
+    pod: Object
+    number: int
+    state: State = "waiting"
+    node: str = ""
+    reason: str = ""
+    """Why it waits."""
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("waiting", "running")
+
+
+@dataclass
+class Next:
+    """What is to be done: pods to make and to end, and objects to put."""
+
+    made: list[Object] = field(default_factory=list)
+    ended: list[Run] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)
+
+
+def owner_of(one: Object) -> tuple[str, str]:
+    """Return kind and name of the object's controller, or two empty strings."""
+    owners = one.data["metadata"].get("ownerReferences") or ()
+    return next(((owner["kind"], owner["name"]) for owner in owners if owner.get("controller")), ("", ""))
+
+
+def following(
+    workloads: Iterable[Object], runs: Sequence[Run], nodes: Sequence[NodeView], number: Callable[[], int]
+) -> Next:
+    """Return the next steps for `workloads`, the ReplicaSets of Deployments among them. `number` is another one at each
+    call: names are drawn from it."""
+    found = Next()
+    owned: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        owned.setdefault((run.pod.namespace, *owner_of(run.pod)), []).append(run)
+    sets = {(one.namespace, one.name): one for one in workloads if one.kind == "ReplicaSet"}
+    for one in workloads:
+        if one.kind == "Deployment":
+            theirs = [rs for rs in sets.values() if _owns(one, rs)]
+            for changed in _replica_sets(one, theirs, {rs.name: _of(rs, owned) for rs in theirs}):
+                sets[changed.namespace, changed.name] = changed
+                found.objects.append(changed)
+    for one in [*sets.values(), *(one for one in workloads if one.kind != "ReplicaSet")]:
+        own = _of(one, owned)
+        match one.kind:
+            case "ReplicaSet":
+                _replicas(one, own, found, number)
+            case "StatefulSet":
+                _stateful(one, own, found)
+            case "DaemonSet":
+                _daemons(one, own, nodes, found, number)
+            case "Job":
+                _job(one, own, found, number)
+    return found
+
+
+def _of(owner: Object, owned: Mapping[tuple[str, str, str], list[Run]]) -> list[Run]:
+    return owned.get((owner.namespace, owner.kind, owner.name), [])
+
+
+def _owns(owner: Object, one: Object) -> bool:
+    return one.namespace == owner.namespace and owner_of(one) == (owner.kind, owner.name)
+
+
+def template_hash(template: Mapping[str, Any]) -> str:
+    """Return what a changed template changes. Kubernetes' is another number: it hashes its own structures."""
+    digest = int.from_bytes(hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()[:4])
+    return "".join(LETTERS[ord(digit) % len(LETTERS)] for digit in str(digest))
+
+
+def _suffix(of: str, number: int) -> str:
+    digest = hashlib.sha256(f"{of}/{number}".encode()).digest()
+    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest[:5])
+
+
+def _drawn(base: str, owner: Object, number: Callable[[], int]) -> str:
+    return f"{base}-"[:LONGEST_BASE] + _suffix(str(owner), number())
+
+
+def _pod(owner: Object, name: str, labels: Mapping[str, str], spec: Mapping[str, Any] | None = None) -> Object:
+    """Return a pod of the owner's template."""
+    template = owner.spec["template"]
+    given = template.get("metadata") or {}
+    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
+    return make(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": owner.namespace,
+                "labels": {**(given.get("labels") or {}), **labels},
+                "annotations": dict(given.get("annotations") or {}),
+                "ownerReferences": [reference],
+            },
+            "spec": dict(spec or template["spec"]),
+        }
+    )
+
+
+def _replica_sets(owner: Object, there: Sequence[Object], runs: Mapping[str, Sequence[Run]]) -> list[Object]:
+    """Return the ReplicaSets of a Deployment that are new or have another size: as rolling.go and recreate.go of
+    pkg/controller/deployment have them."""
+    spec = DeploymentSpec.model_validate(owner.spec)
+    name = f"{owner.name}-{template_hash(owner.spec['template'])}"
+    sizes = {one.name: ReplicaSetSpec.model_validate(one.spec).replicas for one in there}
+    present = Counter({one: sum(run.active for run in own) for one, own in runs.items()})
+    available = Counter({one: sum(run.state == "running" for run in own) for one, own in runs.items()})
+    old = [one.name for one in there if one.name != name]
+    before = dict(sizes)
+    sizes.setdefault(name, 0)
+    if spec.strategy.type == "Recreate":
+        sizes.update(dict.fromkeys(old, 0))
+        if not any(present[one] for one in old):
+            sizes[name] = spec.replicas
+    else:
+        room = spec.replicas + spec.surge - sum(sizes.values())
+        sizes[name] = min(spec.replicas, sizes[name] + max(0, room)) if old else spec.replicas
+        _shrink(sizes, old, available, len_new=sizes[name] - available[name], least=spec.replicas - spec.unavailable)
+    kept = {one.name: one for one in there}
+    return [_sized(owner, one, size, kept.get(one)) for one, size in sizes.items() if before.get(one) != size]
+
+
+def _shrink(sizes: dict[str, int], old: Sequence[str], available: Counter[str], *, len_new: int, least: int) -> None:
+    """Shrink old ReplicaSets as far as `least` pods stay available; first by pods that are not."""
+    spare = sum(sizes.values()) - least - len_new
+    for name in old:
+        unhealthy = min(max(0, spare), sizes[name] - min(sizes[name], available[name]))
+        sizes[name] -= unhealthy
+        spare -= unhealthy
+    spare = min(spare, sum(available.values()) - least)
+    for name in old:
+        fewer = min(max(0, spare), sizes[name])
+        sizes[name] -= fewer
+        spare -= fewer
+
+
+def _sized(owner: Object, name: str, size: int, there: Object | None) -> Object:
+    if there:
+        return make({**there.data, "spec": {**there.spec, "replicas": size}})
+    template = owner.spec["template"]
+    digest = name.removeprefix(f"{owner.name}-")
+    labels = {**(template["metadata"].get("labels") or {}), HASH: digest}
+    selector = {**owner.spec["selector"]}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: digest}
+    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
+    return make(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name, "namespace": owner.namespace, "labels": labels, "ownerReferences": [reference]},
+            "spec": {
+                "replicas": size,
+                "selector": selector,
+                "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
+            },
+        }
+    )
+
+
+def _replicas(owner: Object, own: Sequence[Run], found: Next, number: Callable[[], int]) -> None:
+    spec = ReplicaSetSpec.model_validate(owner.spec)
+    active = [run for run in own if run.active]
+    for _ in range(spec.replicas - len(active)):
+        found.made.append(_pod(owner, _drawn(owner.name, owner, number), {}))
+    crowd = Counter(run.node for run in active)
+    leaving = sorted(active, key=lambda run: (run.state == "running", bool(run.node), -crowd[run.node], -run.number))
+    found.ended += leaving[: max(0, len(active) - spec.replicas)]
+
+
+def _stateful(owner: Object, own: Sequence[Run], found: Next) -> None:
+    spec = StatefulSetSpec.model_validate(owner.spec)
+    ordered = spec.podManagementPolicy == "OrderedReady"
+    first, digest = spec.ordinals.start, template_hash(owner.spec["template"])
+    there = {run.pod.name: run for run in own}
+    wanted = {f"{owner.name}-{number}": number for number in range(first, first + spec.replicas)}
+    for name, number in wanted.items():
+        run = there.get(name)
+        if run is None:
+            labels = {POD_NAME: name, POD_INDEX: str(number), REVISION: f"{owner.name}-{digest}"}
+            found.made.append(_pod(owner, name, labels))
+        elif not run.active:
+            found.ended.append(run)  # and made again
+        if ordered and (run is None or run.state != "running"):
+            return
+    leaving = sorted((run for run in own if run.pod.name not in wanted), key=_ordinal, reverse=True)
+    found.ended += leaving[:1] if ordered else leaving
+    if (
+        leaving
+        or spec.updateStrategy.type == "OnDelete"
+        or any(there[name].state != "running" for name in wanted if name in there)
+    ):
+        return
+    old = [run for run in own if run.pod.labels.get(REVISION) != f"{owner.name}-{digest}"]
+    old = [run for run in old if _ordinal(run) >= spec.updateStrategy.rolling.partition]
+    found.ended += sorted(old, key=_ordinal, reverse=True)[:1]
+
+
+def _ordinal(run: Run) -> int:
+    return int(run.pod.name.rpartition("-")[2])
+
+
+def daemon_nodes(owner: Object, nodes: Iterable[NodeView]) -> list[str]:
+    """Return the nodes that have a pod of a DaemonSet."""
+    pod = _daemon(owner, "any", "")
+    spec = PodSpec.model_validate({**owner.spec["template"]["spec"], "tolerations": pod.spec["tolerations"]})
+    return [node.name for node in nodes if fits(spec, node)]
+
+
+def _daemon(owner: Object, name: str, node: str) -> Object:
+    """Return a pod of a DaemonSet, which the scheduler can place on its node only (ReplaceDaemonSetPodNodeNameNode
+    Affinity of pkg/controller/daemon/util)."""
+    given = owner.spec["template"]["spec"]
+    tolerations = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in DAEMONS_TOLERATE]
+    affinity = dict(given.get("affinity") or {})
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity["nodeAffinity"] = {
+        **(affinity.get("nodeAffinity") or {}),
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+    }
+    spec = {**given, "affinity": affinity, "tolerations": [*(given.get("tolerations") or ()), *tolerations]}
+    return _pod(owner, name, {REVISION: template_hash(owner.spec["template"])}, spec)
+
+
+def _daemons(
+    owner: Object, own: Sequence[Run], nodes: Sequence[NodeView], found: Next, number: Callable[[], int]
+) -> None:
+    spec = DaemonSetSpec.model_validate(owner.spec)
+    wanted = daemon_nodes(owner, nodes)
+    there = {_only_node(run.pod): run for run in own if run.active}
+    found.ended += [run for run in own if not run.active or _only_node(run.pod) not in wanted]
+    for node in wanted:
+        if node not in there:
+            found.made.append(_daemon(owner, _drawn(owner.name, owner, number), node))
+    if spec.updateStrategy.type != "RollingUpdate":
+        return
+    digest = template_hash(owner.spec["template"])
+    most = spec.updateStrategy.rolling.maxUnavailable
+    spare = max(1, share(1 if most is None else most, len(wanted), up=True))
+    missing = sum(node not in there or there[node].state != "running" for node in wanted)
+    old = [run for node, run in there.items() if node in wanted and run.pod.labels.get(REVISION) != digest]
+    found.ended += [run for run in old if run.state != "running"]
+    found.ended += [run for run in old if run.state == "running"][: max(0, spare - missing)]
+
+
+def _only_node(pod: Object) -> str:
+    affinity = pod.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+def _job(owner: Object, own: Sequence[Run], found: Next, number: Callable[[], int]) -> None:
+    spec = JobSpec.model_validate(owner.spec)
+    active = [run for run in own if run.active]
+    states = Counter(run.state for run in own)
+    if spec.suspend or states["failed"] > spec.backoffLimit:
+        found.ended += active
+        return
+    if spec.completions is None:
+        missing = 0 if states["succeeded"] else spec.parallelism - len(active)
+    else:
+        missing = min(spec.parallelism, spec.completions - states["succeeded"]) - len(active)
+    found.ended += active[len(active) + missing :] if missing < 0 else []
+    indices: list[int | None] = [None] * max(0, missing)
+    if spec.completionMode == "Indexed":
+        taken = {run.pod.annotations.get(JOB_INDEX) for run in own if run.state != "failed"}
+        free = (one for one in range(spec.completions or 0) if str(one) not in taken)
+        indices = list(itertools.islice(free, max(0, missing)))
+    for index in indices:
+        found.made.append(_worker(owner, index, number))
+
+
+def _worker(owner: Object, index: int | None, number: Callable[[], int]) -> Object:
+    labels = {JOB_NAME: owner.name, "job-name": owner.name}
+    if index is None:
+        return _pod(owner, _drawn(owner.name, owner, number), labels)
+    given = owner.spec["template"]["spec"]
+    variable = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
+    containers = [{**one, "env": [*(one.get("env") or ()), variable]} for one in given["containers"]]
+    made = _pod(owner, _drawn(f"{owner.name}-{index}", owner, number), labels, {**given, "containers": containers})
+    metadata = {**made.data["metadata"], "annotations": {**made.annotations, JOB_INDEX: str(index)}}
+    return make({**made.data, "metadata": metadata})

@@ -1,0 +1,341 @@
+"""The pods of workloads: controllers, scheduler and kubelets, as far as a lab has their work.
+
+`cni/objects/workloads.py` says what to make and to end, `cni/objects/placement.py` on which node. This does it, and
+looks again until nothing follows. A pod that cannot start is an object that waits, and is tried again, as by kubelet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.cni.objects import manifests, placement, workloads
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.placement import Crowd, NodeView
+from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
+from testbed.cni.objects.workloads import Run, owner_of
+from testbed.documents.problems import Problems
+from testbed.errors import InputError, TestbedError
+from testbed.lab.context import Context
+from testbed.lab.docker import client as docker
+from testbed.lab.nodes.host_node import Pod, PodMetadata
+from testbed.lab.pods import Maker, PodRequest, Rollout, Start, UnschedulableError
+from testbed.lab.steps import Steps, together
+from testbed.protocol import events
+from testbed.topology import Container
+
+if TYPE_CHECKING:
+    from testbed.cni.objects.lab_objects import Cluster
+    from testbed.cni.runtime.scheduling import Devices
+CONTROLLERS = tuple(kind for kind in WORKLOADS if kind != "Pod")
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
+"""Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
+SANDBOX = "FailedCreatePodSandBox"
+"""The reason of a pod that has a node and does not start."""
+AT_ONCE = 10
+"""Pods that start or end side by side."""
+
+
+class Workloads:
+    """The pods of the workloads and manifests that were applied for their pods."""
+
+    def __init__(self, context: Context, maker: Maker, cluster: Cluster, devices: Devices) -> None:
+        self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
+        self._managed: dict[str, Start] = {}
+        """The workloads whose pods are made here, by the names of their objects as text, and of Pods themselves."""
+        self._runs: dict[tuple[str, str], Run] = {}
+        """Pods by namespace and name."""
+        self._made: dict[tuple[str, str], Pod] = {}
+        self._numbers = itertools.count()
+        self._busy = False
+        self._pause = FIRST_PAUSE
+        self._unplanned: Callable[[], None] = _nothing
+        """Cancels the next attempt."""
+        self._without_image: set[str] = set()
+
+    def apply(self, manifest: str | Path | Mapping[str, Any], start: Start) -> Steps[Rollout]:
+        """Add the objects, or replace them; start and end the pods that follow. InputError, and nothing is changed, if
+        an object is wrong."""
+        found = self._cluster.read(manifest)
+        checked(found.objects)
+        mine = [one for one in found.objects if one.kind in CONTROLLERS]
+        singles = [one for one in found.objects if one.kind == "Pod"]
+        others = [self._placed(one) for one in found.objects if one.kind != "Pod"]
+        new = [one for one in singles if not self._is_there(one)]
+        self._cluster.take(others, found.notes)
+        for one in [*mine, *singles]:
+            self._managed[str(one)] = start
+        for one in new:
+            self._add(one)
+        done = yield from self.reconcile()
+        return done._replace(objects=[str(one) for one in found.objects])
+
+    def _add(self, pod: Object) -> None:
+        number = next(self._numbers)
+        self._runs[pod.namespace, pod.name] = Run(_with_uid(pod, number), number)
+
+    def _placed(self, one: Object) -> Object:
+        """Return a DaemonSet with the number of its pods, by which its pools are sized."""
+        if one.kind != "DaemonSet":
+            return one
+        count = len(workloads.daemon_nodes(one, self._nodes()))
+        status = {**(one.data.get("status") or {}), "desiredNumberScheduled": count}
+        return manifests.Object(one.kind, one.name, one.namespace, {**one.data, "status": status}, one.document)
+
+    def _is_there(self, one: Object) -> bool:
+        """Return whether a Pod is there already. InputError if it is another one."""
+        run = self._runs.get((one.namespace, one.name))
+        if run is None:
+            return False
+        if run.pod.spec != one.spec:
+            hint = f"`testbed delete pod {one.name}` first."
+            wrong = f"Pod {one.name} is invalid: spec: Forbidden: pod updates may not change fields"
+            raise InputError(wrong, where=one.document.source if one.document else "", hint=hint)
+        return True
+
+    def reconcile(self) -> Steps[Rollout]:
+        """Do what the controllers have to do now, until nothing follows: make pods, end pods, and try those that
+        wait."""
+        if self._busy:
+            return self._outcome()
+        self._busy = True
+        self._unplanned()
+        try:
+            yield from self._rounds()
+        finally:
+            self._busy = False
+        if any(run.state == "waiting" for run in self._runs.values()):
+            self._unplanned = self._context.scheduler.after(self._pause, self._again)
+        else:
+            self._pause = FIRST_PAUSE
+        return self._outcome()
+
+    def _again(self) -> None:
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        try:
+            self._context.scheduler.run(self.reconcile())
+        except TestbedError as error:
+            self._context.emit(events.OBJECT(), "", f"a controller of pods could not go on: {error.message}")
+
+    def _rounds(self) -> Steps[None]:
+        tried: dict[int, int] = {}
+        """The rounds in which pods were ended before a pod was tried, by its number."""
+        ended = 0
+        while True:
+            self._look()
+            there = [one for kind in CONTROLLERS for one in self._cluster.all(kind)]
+            mine = [one for one in there if str(one) in self._managed or self._of_managed(one, there)]
+            following = workloads.following(
+                mine, list(self._runs.values()), self._nodes(), partial(next, self._numbers)
+            )
+            leaving = [*following.ended, *self._orphans({str(one) for one in mine})]
+            self._cluster.put(*following.objects)
+            for one in following.made:
+                self._add(one)
+            waiting = [run for run in self._runs.values() if run.state == "waiting" and run not in leaving]
+            trying = [run for run in waiting if tried.get(run.number, -1) < ended]
+            tried.update(dict.fromkeys((run.number for run in trying), ended))
+            self._place(trying)
+            started = yield from self._start_and_end([run for run in trying if run.node], leaving)
+            ended += bool(leaving)
+            if not (started or leaving or following.objects or following.made):
+                return
+
+    def _of_managed(self, one: Object, there: Sequence[Object]) -> bool:
+        """Return whether a ReplicaSet is of a Deployment whose pods are made here."""
+        kind, name = owner_of(one)
+        return f"{kind}/{one.namespace}/{name}" in self._managed and any(
+            (owner.kind, owner.namespace, owner.name) == (kind, one.namespace, name) for owner in there
+        )
+
+    def _look(self) -> None:
+        """Take in what became of the pods."""
+        for key, pod in list(self._made.items()):
+            run = self._runs.get(key)
+            if run is None or pod.gone:
+                self._runs.pop(key, None)
+                del self._made[key]
+            elif run.active and run.pod.spec.get("restartPolicy") in ("Never", "OnFailure"):
+                status = pod.exit_status()
+                if status is not None:
+                    run.state = "failed" if status else "succeeded"
+                    self._cluster.put(
+                        Object("Pod", key[1], key[0], {**run.pod.data, "status": {"phase": run.state.title()}})
+                    )
+
+    def _orphans(self, there: set[str]) -> list[Run]:
+        """Return pods, and delete ReplicaSets, whose owner is no more: the work of the garbage collector."""
+        for one in self._cluster.all("ReplicaSet"):
+            kind, name = owner_of(one)
+            if kind == "Deployment" and self._cluster.look(kind, name, one.namespace) is None:
+                self._cluster.remove(one)
+        found = []
+        for run in self._runs.values():
+            kind, name = owner_of(run.pod)
+            owner = f"{kind}/{run.pod.namespace}/{name}" if kind else str(run.pod)
+            if (owner not in there) if kind else (owner not in self._managed):
+                found.append(run)
+        return found
+
+    def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]:
+        """See `testbed.lab.Pods.delete_object`."""
+        if kind != "Pod":
+            self._cluster.delete(kind, name, namespace)
+            self._managed.pop(f"{kind}/{namespace}/{name}", None)
+        elif run := self._runs.get((namespace, name)):
+            self._managed.pop(str(run.pod), None)
+            yield from self._end(run)
+        else:
+            self._cluster.find(kind, name, namespace)
+            yield from self._maker.end(self._maker.pod(name))
+        return (yield from self.reconcile())
+
+    def _nodes(self) -> list[NodeView]:
+        found = []
+        for host in self._maker.hosts():
+            node = self._cluster.look("Node", host.name)
+            found.append(NodeView(host.name, placement.labels_of(host.name, node), placement.taints_of(node)))
+        return found
+
+    def _place(self, waiting: Sequence[Run]) -> None:
+        """Give the pods nodes, in the order of their making; the reason to those that get none."""
+        nodes = self._nodes()
+        hosts = {host.name: host for host in self._maker.hosts()}
+        if any(placement.asked(run.pod) for run in waiting):
+            for node in nodes:
+                node.free = self._devices.free(hosts[node.name], self._cluster)
+        crowd = Crowd()
+        for one in self._cluster.all("Pod"):
+            if one.spec.get("nodeName") in hosts:
+                crowd.add(one.spec["nodeName"], one)
+        for run in waiting:
+            if not run.node:
+                run.node, run.reason = self._node_for(run.pod, nodes, crowd)
+                if run.node:
+                    crowd.add(run.node, run.pod)
+            for node in nodes:
+                if node.name == run.node:
+                    node.free.subtract(placement.asked(run.pod))
+            if not run.node:
+                self._wait(run)
+
+    @staticmethod
+    def _node_for(pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
+        if named := pod.spec.get("nodeName"):
+            there = any(node.name == named for node in nodes)
+            return (named, "") if there else ("", f"the lab has no node {named}")
+        return placement.place(pod, nodes, crowd)
+
+    def _wait(self, run: Run) -> None:
+        """Make an object of a pod that waits, with the reason."""
+        pod = f"{run.pod.namespace}/{run.pod.name}" if run.pod.namespace != manifests.DEFAULT else run.pod.name
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": run.reason}
+        if run.node:
+            condition = {
+                "type": "PodReadyToStartContainers",
+                "status": "False",
+                "reason": SANDBOX,
+                "message": run.reason,
+            }
+        status = {"phase": "Pending", "conditions": [condition]}
+        spec = {**run.pod.spec, **({"nodeName": run.node} if run.node else {})}
+        before = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
+        self._cluster.put(
+            Object("Pod", run.pod.name, run.pod.namespace, {**run.pod.data, "spec": spec, "status": status})
+        )
+        if before is None or before.data.get("status") != status:
+            self._context.emit(events.POD(host=run.node or None), pod, f"waits: {run.reason}")
+
+    def _start_and_end(self, starting: Sequence[Run], leaving: Sequence[Run]) -> Steps[bool]:
+        """Start pods and end others, side by side. Return whether one has started."""
+        jobs = [partial(self._start, run) for run in starting] + [partial(self._end, run) for run in leaving]
+        outcomes = yield from together(jobs, AT_ONCE)
+        for outcome in outcomes[len(starting) :]:
+            if isinstance(outcome, TestbedError):
+                raise outcome
+        return any(run.state == "running" for run in starting)
+
+    def _start(self, run: Run) -> Steps[None]:
+        host = next(one for one in self._maker.hosts() if one.name == run.node)
+        start = self._start_of(run)
+        networks = () if run.pod.spec.get("hostNetwork") else start.networks
+        try:
+            pod = yield from self._maker.start(
+                PodRequest(host, run.pod.name, networks, self._metadata(run.pod)), start.caller
+            )
+        except TestbedError as error:
+            run.reason = error.message
+            if isinstance(error, UnschedulableError) and not run.pod.spec.get("nodeName"):
+                run.node = ""
+            self._wait(run)
+            return
+        run.state, run.reason = "running", ""
+        self._made[run.pod.namespace, run.pod.name] = pod
+
+    def _start_of(self, run: Run) -> Start:
+        kind, name = owner_of(run.pod)
+        if kind == "ReplicaSet" and (there := self._cluster.look(kind, name, run.pod.namespace)):
+            above, named = owner_of(there)
+            kind, name = (above, named) if above else (kind, name)
+        owner = f"{kind}/{run.pod.namespace}/{name}" if kind else str(run.pod)
+        return self._managed.get(owner, Start())
+
+    def _metadata(self, pod: Object) -> PodMetadata:
+        spec = PodSpec.model_validate(pod.spec)
+        first = spec.containers[0]
+        privileged = bool((pod.spec["containers"][0].get("securityContext") or {}).get("privileged"))
+        container = None
+        if first.image and docker.has_image(first.image):
+            container = Container(first.image, tuple(first.args or ()), tuple(first.command or ()))
+        elif first.image not in self._without_image:
+            self._without_image.add(first.image)
+            note = f"the lab has no image {first.image}: its pods start without their program"
+            self._context.emit(events.OBJECT(), "", note)
+        return PodMetadata(
+            pod.namespace,
+            pod.labels,
+            pod.annotations,
+            privileged=privileged,
+            container=container,
+            host_network=spec.hostNetwork,
+            manifest=pod.data,
+            env={one.name: one.value for one in first.env or ()},
+        )
+
+    def _end(self, run: Run) -> Steps[None]:
+        key = run.pod.namespace, run.pod.name
+        pod = self._made.pop(key, None)
+        self._runs.pop(key, None)
+        if pod is None:
+            self._cluster.remove(run.pod)
+        else:
+            yield from self._maker.end(pod)
+
+    def _outcome(self) -> Rollout:
+        waiting = {run.pod.name: run.reason for run in self._runs.values() if run.state == "waiting"}
+        return Rollout([], [self._made[key] for key in self._runs if key in self._made], waiting)
+
+
+def _nothing() -> None:
+    """Cancel what is not planned."""
+
+
+def checked(objects: Sequence[Object]) -> None:
+    """Raise InputError, with places, for workloads whose pods cannot be made."""
+    for one in objects:
+        if model := WORKLOADS.get(one.kind):
+            problems = Problems(one.document, "" if one.document else str(one))
+            manifests.check(one, model, problems)
+            problems.stop()
+
+
+def _with_uid(pod: Object, number: int) -> Object:
+    """Return the pod with a UID, which it keeps in all its sandboxes."""
+    unique = hashlib.sha256(f"{pod}/{number}".encode()).hexdigest()
+    metadata = {**pod.data["metadata"], "uid": str(uuid.UUID(unique[:32]))}
+    return Object(pod.kind, pod.name, pod.namespace, {**pod.data, "metadata": metadata}, pod.document)

@@ -1,0 +1,166 @@
+"""Pods that Deployments, StatefulSets and the other kinds of manifests make."""
+
+import contextlib
+import copy
+import json
+import os
+import signal
+
+import pytest
+import yaml
+from networks import FLAT
+
+from testbed.errors import InputError
+
+pytestmark = pytest.mark.topology(FLAT)
+MANIFEST = "workloads.yaml"
+
+
+@pytest.fixture
+def objects(request):
+    text = (request.path.parent / MANIFEST).read_text()
+    return {one["metadata"]["name"]: one for one in yaml.safe_load_all(text) if one["kind"] in ("Deployment", "Pod")}
+
+
+@pytest.fixture(autouse=True)
+def emptied(lab):
+    """A lab without workloads after each test: tests share it."""
+    yield
+    lab.pods.reconcile()
+    for kind in ("Deployment", "StatefulSet", "Pod"):
+        for one in lab.objects.list(kind):
+            lab.pods.delete_object(kind, one["metadata"]["name"])
+
+
+def addresses(pods):
+    return sorted(str(pod["eth0"].address().ip) for pod in pods if pod["eth0"].address())
+
+
+def test_a_deployment_s_pods_have_names_nodes_owners_and_addresses(lab):
+    applied = lab.pods.apply(MANIFEST)
+    assert applied.objects[-2:] == ["Deployment/default/web", "Pod/default/agent"]
+    assert applied.waiting == {}
+    agent, *web = applied.pods
+    assert [pod.host.name for pod in web] == ["node1", "node2", "node1", "node2"]
+    assert addresses(web) == [f"10.0.20.{number}" for number in range(100, 104)]
+    assert web[0].run("printenv", "WORLD_SIZE").stdout == "4\n"
+    (replicas,) = lab.objects.list("ReplicaSet")
+    assert replicas["metadata"]["ownerReferences"][0]["name"] == "web"
+    there = lab.objects.get("Pod", web[0].name)
+    assert there["metadata"]["ownerReferences"][0]["name"] == replicas["metadata"]["name"]
+    assert there["spec"]["nodeName"] == "node1"
+    assert agent["eth1"].address() == lab.host("node2")["eth1"].address()
+    assert agent.run("ip", "-br", "link").stdout == lab.host("node2").run("ip", "-br", "link").stdout
+    assert web[0].ping(agent["eth1"].address().ip, within=2)
+    assert lab.pods.apply(MANIFEST).pods == applied.pods
+    lab.pods.delete_object("Pod", "agent")
+    assert lab.host("node2")["eth1"].address(), "its namespace is the node's"
+    assert lab.pods.delete_object("Deployment", "web").pods == []
+    assert lab.objects.list("Pod") == lab.objects.list("ReplicaSet") == []
+    assert lab.objects.held() == {}
+
+
+def test_a_rolling_update_needs_an_address_more_than_pods(lab, objects):
+    """The pool has five. With one pod more than wanted an update ends; with none more there is no room for two."""
+    before = lab.pods.apply(MANIFEST).pods
+    web = objects["web"]
+    web["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/web:2"
+    after = lab.pods.apply(web)
+    assert after.waiting == {}
+    assert not {pod.name for pod in before[1:]} & {pod.name for pod in after.pods}
+    web["spec"]["replicas"] = 6
+    grown = lab.pods.apply(web)
+    assert len(addresses(pod for pod in grown.pods if pod.name != "agent")) == 5
+    ((name, reason),) = grown.waiting.items()
+    assert "no address is free in rail1" in reason
+    assert name in [one["metadata"]["name"] for one in lab.objects.list("Pod")]
+    web["spec"]["replicas"] = 5
+    assert lab.pods.apply(web).waiting == {}
+
+
+def test_a_pod_that_waits_is_tried_again_when_time_passes(lab, objects):
+    lab.pods.apply(MANIFEST)
+    web = objects["web"]
+    web["spec"]["replicas"] = 6
+    ((name, _),) = lab.pods.apply(web).waiting.items()
+    pool = lab.objects.get("SpiderIPPool", "rail1")
+    lab.objects.apply({**pool, "spec": {**pool["spec"], "ips": ["10.0.20.100-10.0.20.105"]}})
+    assert lab.scheduler.wait(lambda: name in lab.nodes, within=15)
+    assert lab.pods.reconcile().waiting == {}
+
+
+def test_a_deleted_pod_is_replaced_and_a_stateful_one_keeps_its_address(lab, objects):
+    lab.pods.apply(MANIFEST)
+    sets = copy.deepcopy(objects["web"])
+    sets["kind"], sets["metadata"]["name"] = "StatefulSet", "db"
+    there = {pod.name: pod for pod in lab.pods.apply(sets).pods}
+    had = there["db-1"]["eth0"].address()
+    again = {pod.name: pod for pod in lab.pods.delete_object("Pod", "db-1").pods}
+    assert again["db-1"] is not there["db-1"]
+    assert again["db-1"]["eth0"].address() == had
+    web = next(name for name in there if name.startswith("web-"))
+    assert web not in {pod.name for pod in lab.pods.delete_object("Pod", web).pods}
+    there["db-0"].lose()
+    assert {pod.name for pod in lab.pods.reconcile().pods if pod not in there.values()} >= {"db-0", "db-1"}
+    config = json.loads(lab.objects.get("NetworkAttachmentDefinition", "rail1", "kube-system")["spec"]["config"])
+    lab.pods.collect(there["db-0"].host, [{**config, "name": "rail1"}])
+
+
+def test_devices_and_selectors_choose_the_node(lab, objects):
+    lab.objects.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "node2"},
+            "status": {"allocatable": {"nvidia.com/gpu": 2}},
+        }
+    )
+    lab.pods.apply(MANIFEST)
+    web = objects["web"]
+    web["metadata"]["name"] = "gpu"
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    web["spec"]["replicas"] = 3
+    applied = lab.pods.apply(web)
+    no_address, no_gpu = applied.waiting.values()
+    assert "no address is free in rail1" in no_address, "the pool had one left"
+    assert no_gpu == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    assert [pod.host.name for pod in applied.pods if pod.name.startswith("gpu-")] == ["node2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda spec: spec.update(selector={"matchLabels": {"app": "other"}}), "`selector` does not match"),
+        (lambda spec: spec.pop("selector"), "spec.selector is missing"),
+        (lambda spec: spec["template"]["spec"].update(containers=[]), "spec.template.spec.containers"),
+        (lambda spec: spec.update(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}), "may not be 0"),
+    ],
+)
+def test_a_wrong_workload_changes_nothing(lab, objects, change, wrong):
+    change(objects["web"]["spec"])
+    with pytest.raises(InputError, match=wrong):
+        lab.pods.apply(objects["web"])
+    assert lab.objects.list("Deployment") == []
+
+
+def test_a_killed_agent_loses_no_address_and_gives_none_twice(lab):
+    """Each kill ends the ADDs that are under way on the node; the pods are tried again."""
+    node = lab.host("node1")
+    agent = lab.pods.networks.runtime(node).agent
+    killed = []
+
+    def kill():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent.pid, signal.SIGKILL)
+            killed.append(agent.pid)
+
+    cancel = lab.scheduler.every(0.25, kill)
+    applied = lab.pods.apply(MANIFEST)
+    cancel()
+    assert killed
+    while applied.waiting:
+        lab.scheduler.sleep(10)
+        applied = lab.pods.reconcile()
+    given = addresses(pod for pod in applied.pods if pod.name != "agent")
+    assert len(set(given)) == 4
+    assert {str(address) for address in lab.objects.held()["rail1"]} == set(given)

@@ -1,0 +1,203 @@
+"""What the controllers of workloads make and end, without a lab: pods are as the test says."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from testbed.cni.objects import manifests, workloads
+from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.placement import NodeView
+from testbed.cni.objects.workloads import Next, Run
+
+NODES = [NodeView(name, {"kubernetes.io/hostname": name}) for name in ("node1", "node2", "node3")]
+LABELS = {"app": "web"}
+
+
+def workload(kind: str, template: dict[str, Any] | None = None, **spec: Any) -> Object:
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    containers = {"containers": [{"name": "main", "image": "web:1"}], **(template or {})}
+    selector = {} if kind == "Job" else {"selector": {"matchLabels": LABELS}}
+    given = {"template": {"metadata": {"labels": LABELS}, "spec": containers}, **selector, **spec}
+    return manifests.make({"apiVersion": version, "kind": kind, "metadata": {"name": "web"}, "spec": given})
+
+
+class Cluster:
+    """The objects and pods, and the rounds of the controllers."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.objects = {str(one): one for one in objects}
+        self.runs: list[Run] = []
+        self.numbers = itertools.count()
+        self.starts = True
+        """Whether what is made starts."""
+
+    def next(self) -> Next:
+        found = workloads.following(list(self.objects.values()), self.runs, NODES, lambda: next(self.numbers))
+        self.objects |= {str(one): one for one in found.objects}
+        self.runs = [run for run in self.runs if run not in found.ended]
+        state = "running" if self.starts else "waiting"
+        self.runs += [Run(pod, next(self.numbers), state, "node1") for pod in found.made]
+        return found
+
+    def settle(self) -> list[tuple[int, int]]:
+        """Run rounds until nothing follows; return how many pods each made and ended."""
+        rounds = []
+        while True:
+            found = self.next()
+            if not (found.made or found.ended or found.objects):
+                return rounds
+            rounds.append((len(found.made), len(found.ended)))
+            assert len(rounds) < 50
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(run.pod.name for run in self.runs)
+
+
+def test_a_deployment_has_a_replica_set_and_that_has_the_pods():
+    cluster = Cluster(workload("Deployment", replicas=3))
+    assert cluster.settle() == [(3, 0)]
+    (replicas,) = [one for one in cluster.objects.values() if one.kind == "ReplicaSet"]
+    assert replicas.name.startswith("web-")
+    assert workloads.owner_of(replicas) == ("Deployment", "web")
+    assert {workloads.owner_of(run.pod) for run in cluster.runs} == {("ReplicaSet", replicas.name)}
+    pod = cluster.runs[0].pod
+    assert pod.name[:-5] == f"{replicas.name}-"
+    assert set(pod.name[-5:]) <= set(workloads.LETTERS)
+    assert pod.labels == {**LABELS, "pod-template-hash": replicas.name.removeprefix("web-")}
+    again = Cluster(workload("Deployment", replicas=3))
+    again.settle()
+    assert again.names == cluster.names
+
+
+def updated(cluster: Cluster, **spec: Any) -> None:
+    kind = next(iter(cluster.objects.values())).kind
+    new = workload(kind, {"containers": [{"name": "main", "image": "web:2"}]}, **spec)
+    cluster.objects[str(new)] = new
+
+
+def images(cluster: Cluster) -> set[str]:
+    return {run.pod.spec["containers"][0]["image"] for run in cluster.runs}
+
+
+@pytest.mark.parametrize(
+    ("rolling", "most", "least"),
+    [
+        ({}, 5, 3),  # a quarter of four more, a quarter fewer
+        ({"maxSurge": 0, "maxUnavailable": 1}, 4, 3),
+        ({"maxSurge": 2, "maxUnavailable": 0}, 6, 4),
+        ({"maxSurge": "50%", "maxUnavailable": "50%"}, 6, 2),
+    ],
+)
+def test_a_rolling_update_keeps_within_its_bounds(rolling, most, least):
+    strategy = {"type": "RollingUpdate", **({"rollingUpdate": rolling} if rolling else {})}
+    cluster = Cluster(workload("Deployment", replicas=4, strategy=strategy))
+    cluster.settle()
+    updated(cluster, replicas=4, strategy=strategy)
+    counts = []
+    for _ in range(20):
+        before = len(cluster.runs)
+        found = cluster.next()
+        counts += [before + len(found.made), before - len(found.ended)]
+    assert images(cluster) == {"web:2"}
+    assert len(cluster.runs) == 4
+    assert max(counts) <= most
+    assert min(counts) >= least
+
+
+def test_an_update_that_does_not_start_stops_and_keeps_the_old_pods():
+    """A pool of four addresses for four pods: there is none for the fifth."""
+    cluster = Cluster(workload("Deployment", replicas=4))
+    cluster.settle()
+    cluster.starts = False
+    updated(cluster, replicas=4)
+    cluster.settle()
+    running = [run for run in cluster.runs if run.state == "running"]
+    assert len(running) == 3
+    assert {run.pod.spec["containers"][0]["image"] for run in running} == {"web:1"}
+    assert len(cluster.runs) == 5
+
+
+def test_recreate_ends_all_before_it_makes_one():
+    cluster = Cluster(workload("Deployment", replicas=2, strategy={"type": "Recreate"}))
+    cluster.settle()
+    updated(cluster, replicas=2, strategy={"type": "Recreate"})
+    assert cluster.settle() == [(0, 2), (2, 0)]
+    assert images(cluster) == {"web:2"}
+
+
+def test_a_smaller_deployment_ends_first_what_does_not_run_then_the_newest():
+    cluster = Cluster(workload("Deployment", replicas=3))
+    cluster.settle()
+    first, waits, newest = cluster.runs
+    waits.state = "waiting"
+    changed = workload("Deployment", replicas=1)
+    cluster.objects[str(changed)] = changed
+    cluster.settle()
+    assert cluster.runs == [first]
+    assert newest not in cluster.runs
+
+
+def test_a_stateful_set_starts_one_after_the_other_and_ends_the_last_first():
+    cluster = Cluster(workload("StatefulSet", replicas=3))
+    assert cluster.settle() == [(1, 0), (1, 0), (1, 0)]
+    assert cluster.names == ["web-0", "web-1", "web-2"]
+    changed = workload("StatefulSet", replicas=1)
+    cluster.objects[str(changed)] = changed
+    assert [run.pod.name for run in cluster.next().ended] == ["web-2"]
+    assert [run.pod.name for run in cluster.next().ended] == ["web-1"]
+    updated(cluster, replicas=3)
+    cluster.settle()
+    assert images(cluster) == {"web:2"}
+    assert cluster.names == ["web-0", "web-1", "web-2"]
+
+
+def test_a_stateful_set_waits_for_a_pod_that_does_not_start_unless_it_is_parallel():
+    cluster = Cluster(workload("StatefulSet", replicas=3))
+    cluster.starts = False
+    cluster.settle()
+    assert cluster.names == ["web-0"]
+    parallel = Cluster(workload("StatefulSet", replicas=3, podManagementPolicy="Parallel", ordinals={"start": 4}))
+    parallel.starts = False
+    parallel.settle()
+    assert parallel.names == ["web-4", "web-5", "web-6"]
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_may_use():
+    cluster = Cluster(workload("DaemonSet", {"nodeSelector": {"kubernetes.io/hostname": "node2"}}))
+    cluster.settle()
+    (run,) = cluster.runs
+    terms = run.pod.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["node2"]
+    everywhere = Cluster(workload("DaemonSet"))
+    assert everywhere.settle() == [(3, 0)]
+    updated(everywhere)
+    assert everywhere.settle() == [(0, 1), (1, 0)] * 3
+    assert images(everywhere) == {"web:2"}
+
+
+def test_a_job_ends_with_its_completions():
+    never = {"restartPolicy": "Never"}
+    cluster = Cluster(workload("Job", never, parallelism=2, completions=3))
+    assert cluster.settle() == [(2, 0)]
+    cluster.runs[0].state = "succeeded"
+    cluster.runs[1].state = "failed"
+    assert cluster.settle() == [(2, 0)]
+    for run in cluster.runs:
+        run.state = "succeeded" if run.state == "running" else run.state
+    assert cluster.settle() == []
+    indexed = Cluster(workload("Job", never, parallelism=4, completions=4, completionMode="Indexed"))
+    indexed.settle()
+    assert [name[:6] for name in indexed.names] == ["web-0-", "web-1-", "web-2-", "web-3-"]
+    variables = [run.pod.spec["containers"][0]["env"] for run in indexed.runs]
+    assert variables[2] == [{"name": "JOB_COMPLETION_INDEX", "value": "2"}]
+
+
+def test_a_job_gives_up_after_its_backoff_limit():
+    cluster = Cluster(workload("Job", {"restartPolicy": "Never"}, backoffLimit=1))
+    for _ in range(2):
+        cluster.settle()
+        cluster.runs[-1].state = "failed"
+    assert cluster.settle() == []
+    assert [run.state for run in cluster.runs] == ["failed", "failed"]
