@@ -158,10 +158,11 @@ class Networks(Protocol):
 
     def check(self, pod: Pod) -> Steps[None]: ...
 
-    def detach(self, pod: Pod) -> Steps[None]:
-        """Detach the pod from its networks, the last one first. A second call does nothing."""
+    def detach(self, pod: Pod, *, again: bool = False) -> Steps[None]:
+        """Detach the pod from its networks, the last one first. A second call does nothing. With `again` only its
+        sandbox ends, and the pod gets another one."""
 
-    def forget(self, pod: Pod) -> None:
+    def forget(self, pod: Pod, *, again: bool = False) -> None:
         """Forget a pod that is to end without `detach`."""
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
@@ -273,7 +274,7 @@ class Pods:
         uid = wanted.metadata.uid or str(uuid.UUID(unique[:32]))
         for attempt in range(1, caller.attempts):
             try:
-                return (yield from self._attempt(wanted, caller, uid))
+                return (yield from self._attempt(wanted, caller, uid, again=True))
             except InputError:
                 raise
             except TestbedError as error:
@@ -282,14 +283,14 @@ class Pods:
                 data = events.POD_REFUSED(host=host.name, attempt=attempt, error=error.message)
                 host.context.emit(data, wanted.name, again)
             yield from pause(caller.pause)
-        return (yield from self._attempt(wanted, caller, uid))
+        return (yield from self._attempt(wanted, caller, uid, again=bool(wanted.metadata.manifest)))
 
-    def _attempt(self, wanted: PodRequest, caller: Caller, uid: str) -> Steps[Pod]:
+    def _attempt(self, wanted: PodRequest, caller: Caller, uid: str, *, again: bool) -> Steps[Pod]:
         host, name, networks, metadata = wanted
         plugged = self.networks
         self._check_name(host, name)
         pod = self._nodes[name] = Pod(host, name, self, metadata, uid)
-        return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller)))
+        return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller, again)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
         """Run the job, unless another one is under way for the pod, which a timer has interrupted."""
@@ -303,7 +304,9 @@ class Pods:
         finally:
             del self._operations[pod]
 
-    def _attached(self, pod: Pod, plugged: Networks, networks: Sequence[Network], caller: Caller) -> Steps[Pod]:
+    def _attached(
+        self, pod: Pod, plugged: Networks, networks: Sequence[Network], caller: Caller, again: bool
+    ) -> Steps[Pod]:
         host, name = pod.host, pod.name
         try:
             yield from plugged.attach(pod, networks, caller)
@@ -316,7 +319,7 @@ class Pods:
                 raise
             try:
                 if isinstance(error, TestbedError):  # after another error nothing that takes time is awaited
-                    yield from self._detached(pod)
+                    yield from self._detached(pod, again=again)
                 else:
                     self._take_away(pod)
             except TestbedError as later:
@@ -373,12 +376,12 @@ class Pods:
             yield from self._alone(pod, "deleted", self._detached(pod))
             pod.context.emit(events.POD(host=pod.host.name), pod.name, f"deleted from {pod.host.name}")
 
-    def _detached(self, pod: Pod) -> Steps[None]:
+    def _detached(self, pod: Pod, *, again: bool = False) -> Steps[None]:
         """End a pod in the order that the kernel needs: programs, networks, namespace."""
         pod.keep_addresses()
         try:
             pod.end_programs()
-            yield from self.networks.detach(pod)
+            yield from self.networks.detach(pod, again=again)
         finally:
             self._take_away(pod)
 

@@ -53,6 +53,11 @@ HELD_BY = f"SELECT pool, address FROM address WHERE {OF_HOLDER} ORDER BY pool, p
 SAME_POD = """
 SELECT pool, place, address FROM address
 WHERE network = :network AND interface = :interface AND namespace = :namespace AND pod = :pod AND container NOT NULL
+    AND (:fixed OR uid = :uid AND uid <> '')
+"""
+OTHER_UID = """
+SELECT uid FROM address
+WHERE namespace = :namespace AND pod = :pod AND container NOT NULL AND uid <> :uid AND uid <> '' AND :uid <> '' LIMIT 1
 """
 ALLOCATE = """
 UPDATE address SET network = :network, container = :container, interface = :interface, namespace = :namespace,
@@ -160,9 +165,9 @@ class Store(Database):
         cool_down_s: float = 0.0,
         fixed: bool = False,
     ) -> list[Lease]:
-        """Return an address for each of `families`, which list pools by preference: the holder's own address, if
-        `fixed` the one that a pod of its name had, else the next of the first pool with a free one. All or none:
-        ExhaustedError."""
+        """Return an address for each of `families`, which list pools by preference: the holder's own address, the one
+        that its pod had in another container, by its UID or if `fixed` by its name, else the next of the first pool
+        with a free one. All or none: ExhaustedError."""
         with self.transaction():
             return [self._allocate(holder, pools, policy, cool_down_s, fixed) for pools in families]
 
@@ -171,7 +176,7 @@ class Store(Database):
             if pool in pools:
                 return Lease(pool, ip_address(address), holder)
         now = time.monotonic_ns()
-        kept = self._database.execute(SAME_POD, asdict(holder)).fetchall() if fixed else []
+        kept = self._database.execute(SAME_POD, {**asdict(holder), "fixed": fixed}).fetchall() if holder.pod else []
         for pool, place, address in kept:
             if pool in pools:
                 self._database.execute(ALLOCATE, {**asdict(holder), "from": pool, "place": place, "now": now})
@@ -208,6 +213,12 @@ class Store(Database):
     def held_by(self, holder: Holder) -> list[Address]:
         with self.explained():
             return [ip_address(address) for _, address in self._database.execute(HELD_BY, asdict(holder))]
+
+    def other_uid(self, holder: Holder) -> str:
+        """Return the UID of another pod with the holder's namespace and name that has addresses, or nothing."""
+        with self.explained():
+            found = self._database.execute(OTHER_UID, asdict(holder)).fetchone()
+        return str(found[0]) if found else ""
 
     def of_container(self, container: str) -> dict[str, list[str]]:
         """Return the names of pools of which a container's interfaces have addresses, by interfaces."""

@@ -20,6 +20,19 @@ def is_wanted_again(holder: Holder, objects: Objects) -> bool:
     return found is not None and owner is not None and int(found[2]) < int(owner.spec.get("replicas", 1))
 
 
+def is_alive(holder: Holder, objects: Objects) -> bool:
+    """Return whether the holder's pod lives, and will have another container (pkg/podmanager: IsPodAlive)."""
+    pod = objects.get("Pod", holder.pod, holder.namespace) if holder.pod else None
+    if pod is None:
+        return False
+    metadata, status = pod.data["metadata"], pod.data.get("status") or {}
+    restarts, phase = pod.spec.get("restartPolicy", "Always"), status.get("phase")
+    ended = (phase == "Succeeded" and restarts != "Always") or (
+        phase == "Failed" and (restarts == "Never" or status.get("reason") == "Evicted")
+    )
+    return metadata.get("uid", holder.uid) == holder.uid and not metadata.get("deletionTimestamp") and not ended
+
+
 @dataclass(frozen=True)
 class Reclaimed:
     lease: Lease

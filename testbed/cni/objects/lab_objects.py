@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, Lease
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
@@ -102,6 +103,15 @@ class Cluster:
             return ()
         with Addresses(file) as store:
             return store.leases()
+
+    def give_back(self, pod: Object) -> None:
+        """Free the addresses that are kept for the next container of a pod that is deleted."""
+        for lease in self._leases():
+            holder = lease.holder
+            if (holder.namespace, holder.pod, holder.container) == (pod.namespace, pod.name, ""):
+                with Addresses(self._file.with_name(ADDRESSES)) as store, Store(self._file) as objects:
+                    if not reclaim.is_wanted_again(holder, objects):
+                        store.give_back(holder)
 
     def put(self, *objects: Object) -> None:
         with Store(self._file) as store:

@@ -35,6 +35,11 @@ from testbed.cni.objects.placement import labels_of
 from testbed.cni.plugins.contract import Call, Refusal, validated
 from testbed.cni.spec import LATER, OWN, UNAVAILABLE
 
+RECYCLED = (
+    "currently, the IP allocation of the Pod {namespace}/{pod} (UID: {uid}) is being recycled. You may create two Pods "
+    "with the same namespace and name in a very short time"
+)
+"""pkg/ipam/allocate.go: retrieveExistingIPAllocation."""
 EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
 
@@ -117,6 +122,8 @@ class Ippool:
         wanted, families = self._pools(asked, settings)
         holder = self._holder(asked)
         fixed = reclaim.is_wanted_again(holder, objects)
+        if not fixed and (uid := store.other_uid(holder)):
+            raise Refusal(OWN, RECYCLED.format(namespace=holder.namespace, pod=holder.pod, uid=uid))
         keeps_gateway = not (wanted and wanted.clean_gateway)
         try:
             leases = store.allocate(holder, families, settings.policy, settings.cool_down_s, fixed)
@@ -172,8 +179,9 @@ class Ippool:
 
 
 def _release(holder: Holder, store: Store, objects: Objects) -> None:
-    """Free the addresses of a holder whose container has ended, or keep them for its pod's next container."""
-    if reclaim.is_wanted_again(holder, objects):
+    """Free the addresses of a holder whose container has ended, or keep them for its pod's next container
+    (pkg/ipam/release.go)."""
+    if reclaim.is_wanted_again(holder, objects) or reclaim.is_alive(holder, objects):
         store.keep(holder)
     else:
         store.give_back(holder)

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,9 +165,11 @@ class PodNetworks:
         for network, attachment in self._attached[pod]:
             yield from reported(pod, "CHECK", network, attachment, runtime.check(network, attachment))
 
-    def detach(self, pod: Pod) -> Steps[None]:
+    def detach(self, pod: Pod, *, again: bool = False) -> Steps[None]:
         """Detach all networks, the last first, even if one fails, and one whose ADD failed, as CNI requires."""
         runtime = self.runtime(pod.host)
+        if not again:
+            self._terminate(pod)
 
         def delete(network: Conflist, attachment: Attachment) -> Steps[Result | None]:
             return reported(pod, "DEL", network, attachment, runtime.delete(network, attachment))
@@ -175,11 +178,21 @@ class PodNetworks:
         try:
             raise_first((yield from together(jobs, at_once=1)))
         finally:
-            self.forget(pod)
+            self.forget(pod, again=again)
 
-    def forget(self, pod: Pod) -> None:
+    def _terminate(self, pod: Pod) -> None:
+        """Mark the object of a pod as one that is deleted."""
+        cluster = self.objects(pod.context)
+        networks = [network.name for network, _ in self._attached.get(pod, [])]
+        with named(f"pod {pod.name}"), storing(networks):
+            if networks and (there := cluster.look("Pod", pod.name, pod.metadata.namespace)):
+                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                metadata = {**there.data["metadata"], "deletionTimestamp": now}
+                cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "metadata": metadata}))
+
+    def forget(self, pod: Pod, *, again: bool = False) -> None:
         self._devices.give_back(pod)
-        if (begun := self._attached.pop(pod, None)) is not None:
+        if (begun := self._attached.pop(pod, None)) is not None and not again:
             with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
                 self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
 

@@ -313,6 +313,7 @@ class Workloads:
         self._runs.pop(key, None)
         if pod is None:
             self._cluster.remove(run.pod)
+            self._cluster.give_back(run.pod)
         else:
             yield from self._maker.end(pod)
 

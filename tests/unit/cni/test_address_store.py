@@ -275,10 +275,10 @@ Model.TestCase.settings = settings(max_examples=60, stateful_step_count=30, dead
 TestModel = Model.TestCase
 
 
-@pytest.mark.parametrize("name", ["HELD_BY", "SAME_POD", "KEEP", "GIVE_BACK", "DROP", "NEXT"])
+@pytest.mark.parametrize("name", ["HELD_BY", "SAME_POD", "OTHER_UID", "KEEP", "GIVE_BACK", "DROP", "NEXT"])
 def test_what_each_pod_asks_does_not_read_all_addresses(name: str, store: Store) -> None:
     statement: str = getattr(module, name)
-    values = {"pool": "p", "after": -1, "warm": 0, "skip": 0, "now": 0} | vars(POD)
+    values = {"pool": "p", "after": -1, "warm": 0, "skip": 0, "now": 0, "fixed": False} | vars(POD)
     with store.transaction() as database:
         plan = [step for *_, step in database.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert all("USING" in step and "INDEX" in step for step in plan if "address" in step), plan

@@ -145,3 +145,35 @@ def test_kept_addresses_of_two_pods_are_two(cluster):
         cluster.addresses.keep(holder)
     assert [str(a) for a in cluster.addresses.give_back(replace(WEB, container=""))] == ["10.0.10.1"]
     assert cluster.add(replace(other, container="c5"), fixed=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("pod", "alive"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Pending"}}, True),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"metadata": {"uid": "another"}}, False),
+        ({"status": {"phase": "Succeeded"}}, True),
+        ({"status": {"phase": "Succeeded"}, "spec": {"restartPolicy": "OnFailure"}}, False),
+        ({"status": {"phase": "Failed"}, "spec": {"restartPolicy": "OnFailure"}}, True),
+        ({"status": {"phase": "Failed"}, "spec": {"restartPolicy": "Never"}}, False),
+        ({"status": {"phase": "Failed", "reason": "Evicted"}}, False),
+        (None, False),
+    ],
+)
+def test_the_pods_whose_next_container_has_the_same_address(cluster, pod, alive):
+    """The table of IsPodAlive."""
+    if pod is not None:
+        metadata = {"name": "web-0", "namespace": "ai", "uid": WEB.uid, **pod.get("metadata", {})}
+        data = {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": metadata}
+        cluster.objects.put([manifests.make(data)])
+    assert reclaim.is_alive(WEB, cluster.objects) is alive
+
+
+def test_a_pod_has_its_address_in_each_of_its_containers(cluster):
+    assert cluster.add() == 1
+    assert cluster.add(replace(WEB, container="c2")) == 1
+    assert cluster.add(replace(WEB, container="c3", uid="another")) == 2
+    assert cluster.addresses.other_uid(replace(WEB, uid="third")) in (WEB.uid, "another")
+    assert cluster.addresses.other_uid(replace(WEB, pod="web-1")) == ""
