@@ -60,6 +60,7 @@ COMMANDS = {
     "announce": ("testbed.cli.live.change_commands:announce", "Announce an interface's address by GARP or NA."),
     "link": ("testbed.cli.live.change_commands:link", "Change links of a lab."),
     "pod": ("testbed.cli.live.change_commands:pod", "Create and delete pods in a lab."),
+    "reboot": ("testbed.cli.live.change_commands:reboot", "Reboot hosts of a lab, with their pods."),
     "rdma": ("testbed.cli.live.change_commands:rdma", "Send an RDMA WRITE in a lab: the ping of RoCE."),
     "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
     "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with the changes made by hand."),

@@ -109,6 +109,10 @@ class Interface:
         """Set it down until the returned function is called. If several hold it down it is up after the last."""
         return self._up.change({"up": False})
 
+    def hold_again(self) -> None:
+        """Set it down again if somebody holds it down: its node has set it up."""
+        self._up.renew()
+
     def _set_state(self, *, up: bool) -> None:
         # The kernel carries out a change of carrier at once when asked for each end (rtnl_getlink). Left alone it does
         # so up to a second later, and until then what the other end sends fails, which ends its queue pairs. So nothing

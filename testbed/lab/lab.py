@@ -9,7 +9,7 @@ from typing import Any, Self
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
 from testbed.kernel.links import End
-from testbed.lab import beginning
+from testbed.lab import beginning, rebooting
 from testbed.lab.context import Context
 from testbed.lab.control_planes import ControlPlanes
 from testbed.lab.interface import Interface
@@ -18,9 +18,9 @@ from testbed.lab.leaks import CNI_AGENT, inventory
 from testbed.lab.lossless_network import LosslessNetwork
 from testbed.lab.node import Node, find_interface, take_down
 from testbed.lab.nodes import KINDS
-from testbed.lab.nodes.host_node import Host
+from testbed.lab.nodes.host_node import Host, Pod
 from testbed.lab.nodes.switch_node import Switch
-from testbed.lab.pods import Networks, Objects, Pods
+from testbed.lab.pods import Networks, Objects, Pods, Rollout
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.nic import RdmaDevices
@@ -139,6 +139,27 @@ class Lab:
     def objects(self) -> Objects:
         """Return the objects of pods' networks in Kubernetes' API server: definitions, pools, pods."""
         return self.pods.objects
+
+    def reboot(self, *hosts: str, down: float = 60.0, late_del: bool = True) -> Rollout:
+        """
+        Reboot hosts, all at once; `down` in seconds, in which their links have no carrier.
+
+        Programs, pods, RDMA devices, VFs, addresses and what commands made are gone. After the boot the hosts have what
+        the topology file says, and their pods start again: the same objects in new sandboxes, with other MACs. The DEL
+        of an old sandbox comes before that, without a network namespace, or never (`late_del=False`), as after the loss
+        of a runtime's state. After 340 s, or as its tolerations say, a pod counts as evicted: its controller makes
+        another one elsewhere, unless it is a StatefulSet. InputError for what is no host.
+        """
+        machines = [self.host(name) for name in hosts]
+        if pods := [one.name for one in machines if isinstance(one, Pod)]:
+            raise InputError(f"{pods[0]} is a pod", hint="Delete it, and its workload makes another one.")
+        lost = []
+        for host in machines:
+            lost += self.pods.crash(host)
+            rebooting.power_off(host)
+        self.scheduler.sleep(down)
+        rebooting.power_on(machines, self.nodes.values(), self.scheduler, self.await_bonds)
+        return self.pods.come_back(machines, lost, late_del=late_del)
 
     def file(self, name: str) -> Path:
         """Return a path in the run directory. InputError for a name that the run itself needs."""

@@ -57,6 +57,8 @@ class Namespace:
         """True after its end."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
+        self.boots = 0
+        """How often it has been rebooted."""
         self._files = 0
         self._undo = ExitStack()
 

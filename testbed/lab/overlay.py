@@ -33,6 +33,11 @@ class Overlay:
         self._before |= {name: value for name, value in values.items() if name in changed}
         self._write({name: value for name, value in values.items() if name not in changed})
 
+    def renew(self) -> None:
+        """Write the changes in force again, after something else has set what they change."""
+        if self._changes:
+            self._write({name: self._now(name) for change in self._changes for name in change})
+
     def _apply(self, changes: list[Mapping[str, Any]], names: Iterable[str]) -> None:
         before = {name: self._now(name) for name in names}
         previous, self._changes = self._changes, changes

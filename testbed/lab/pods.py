@@ -102,6 +102,15 @@ class PodRequest(NamedTuple):
     metadata: PodMetadata = PodMetadata()
 
 
+class Lost(NamedTuple):
+    """A pod whose node has gone down, and its sandboxes: the networks to which they were attached."""
+
+    wanted: PodRequest
+    caller: Caller
+    uid: str
+    sandboxes: Sequence[Any]
+
+
 class Rollout(NamedTuple):
     """The outcome of `Pods.apply` and `reconcile`."""
 
@@ -125,7 +134,7 @@ class Maker(NamedTuple):
     """What controllers of pods need of a lab."""
 
     hosts: Callable[[], list[Host]]
-    pod: Callable[[str], Pod]
+    pod: Callable[[str], Pod | None]
     start: Callable[[PodRequest, Caller], Steps[Pod]]
     end: Callable[[Pod], Steps[None]]
 
@@ -136,6 +145,9 @@ class Workloads(Protocol):
     def apply(self, manifest: str | Path | Mapping[str, Any], start: Start) -> Steps[Rollout]: ...
 
     def reconcile(self) -> Steps[Rollout]: ...
+
+    def node_is_off(self, name: str) -> None:
+        """Take notice of a node that goes down."""
 
     def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]: ...
 
@@ -165,6 +177,18 @@ class Networks(Protocol):
     def forget(self, pod: Pod, *, again: bool = False) -> None:
         """Forget a pod that is to end without `detach`."""
 
+    def crash(self, pod: Pod) -> Sequence[Any]:
+        """Forget a pod whose node goes down, and return its sandboxes. Its object stays."""
+
+    def late(self, host: Host, sandboxes: Sequence[Any]) -> Steps[None]:
+        """Detach sandboxes whose network namespaces have gone."""
+
+    def lives(self, wanted: PodRequest, uid: str) -> bool:
+        """Return whether the object of the pod is still there and not deleted."""
+
+    def restarted(self, host: Host) -> None:
+        """Start what a node has for its pods, after a reboot."""
+
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
 
     def status(self, host: Host, networks: Sequence[Network]) -> Steps[None]: ...
@@ -182,6 +206,8 @@ class Pods:
         self._made = 0
         self._operations: dict[Pod, str] = {}
         """The operation under way for each pod."""
+        self._started: dict[Pod, tuple[PodRequest, Caller]] = {}
+        """How the pods that are there were made."""
 
     @property
     def networks(self) -> Networks:
@@ -250,13 +276,12 @@ class Pods:
         return self.networks.workloads(self._context, Maker(self._hosts, self._pod, self._create, self._delete))
 
     def _hosts(self) -> list[Host]:
-        return [node for node in self._nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)]
+        hosts = [node for node in self._nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)]
+        return [host for host in hosts if not host.off]
 
-    def _pod(self, name: str) -> Pod:
-        pod = self._nodes.get(name)
-        if not isinstance(pod, Pod):
-            raise InputError(f"there is no pod {name}")
-        return pod
+    def _pod(self, name: str) -> Pod | None:
+        found = self._nodes.get(name)
+        return found if isinstance(found, Pod) else None
 
     def create_all(
         self,
@@ -268,10 +293,11 @@ class Pods:
         jobs = [partial(self._create, PodRequest(*pod), caller or Caller()) for pod in pods]
         return self._run(together(jobs, at_once))
 
-    def _create(self, wanted: PodRequest, caller: Caller) -> Steps[Pod]:
+    def _create(self, wanted: PodRequest, caller: Caller, uid: str = "") -> Steps[Pod]:
+        """Make a pod. With a `uid` it is one that was there before, in other sandboxes."""
         self._made += 1
         unique = hashlib.sha256(f"{self._context.lab}/{wanted.name}/{self._made}".encode()).hexdigest()
-        uid = wanted.metadata.uid or str(uuid.UUID(unique[:32]))
+        uid = uid or wanted.metadata.uid or str(uuid.UUID(unique[:32]))
         for attempt in range(1, caller.attempts):
             try:
                 return (yield from self._attempt(wanted, caller, uid, again=True))
@@ -290,6 +316,7 @@ class Pods:
         plugged = self.networks
         self._check_name(host, name)
         pod = self._nodes[name] = Pod(host, name, self, metadata, uid)
+        self._started[pod] = wanted, caller
         return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller, again)))
 
     def _alone(self, pod: Pod, operation: str, job: Steps[T]) -> Steps[T]:
@@ -393,6 +420,41 @@ class Pods:
             self._take_away(pod)
             pod.context.emit(events.POD(host=pod.host.name), pod.name, f"lost on {pod.host.name}: no DEL")
 
+    def crash(self, host: Host) -> list[Lost]:
+        """Lose all pods of a host that goes down; their objects stay. See `Lab.reboot`."""
+        found = []
+        for pod in [pod for pod in self._started if pod.host is host]:
+            pod.keep_addresses()
+            wanted, caller = self._started[pod]
+            found.append(Lost(wanted, caller, pod.uid, self.networks.crash(pod)))
+            self._take_away(pod)
+            pod.context.emit(events.POD(host=host.name), pod.name, f"lost on {host.name}, which goes down")
+        if self._networks:
+            self._workloads.node_is_off(host.name)
+        return found
+
+    def come_back(self, hosts: Sequence[Host], lost: Sequence[Lost], *, late_del: bool) -> Rollout:
+        """Start pods again, each after the DEL of its sandboxes if that comes `late_del`, as kubelet does after the
+        boot of its node; then do what controllers have to do."""
+        if self._networks is None:
+            return Rollout([], [], {})
+        for host in hosts:
+            self.networks.restarted(host)
+        jobs = [partial(self._again, one, late_del=late_del) for one in lost]
+        outcomes = self._run(together(jobs, at_once=10))
+        done = self.reconcile()
+        there = {pod.name: pod for pod in (*done.pods, *(one for one in outcomes if isinstance(one, Pod)))}
+        failed = {one.wanted.name: outcome for one, outcome in zip(lost, outcomes, strict=True)}
+        waiting = {name: error.message for name, error in failed.items() if isinstance(error, TestbedError)}
+        return Rollout([], list(there.values()), {**waiting, **done.waiting})
+
+    def _again(self, lost: Lost, *, late_del: bool) -> Steps[Pod | None]:
+        if late_del:
+            yield from self.networks.late(lost.wanted.host, lost.sandboxes)
+        if not self.networks.lives(lost.wanted, lost.uid):
+            return None
+        return (yield from self._create(lost.wanted, lost.caller, lost.uid))
+
     def collect(self, host: Host, networks: Sequence[Network]) -> None:
         """
         Run CNI's GC of `networks` on a host: release what their plugins hold for pods that no longer exist.
@@ -423,3 +485,4 @@ class Pods:
             take_down([pod])
         finally:
             del self._nodes[pod.name]
+            self._started.pop(pod, None)

@@ -352,6 +352,13 @@ IPAM = Kind("ipam", Reclaimed, "The address of a pod that is gone is taken back.
 OBJECT = Kind("object", Object, "A Kubernetes object is applied or deleted; without `object` a remark about objects.")
 
 
+class Reboot(Data):
+    state: Literal["off", "on"]
+
+
+REBOOT = Kind("reboot", Reboot, "A host goes down, or is up again.")
+
+
 class QueuePair(Data):
     interface: str
     state: str

@@ -343,6 +343,15 @@ class DeleteObjects(LiveRequest[list[str]], handler="objects:delete", waits=True
     """The name of its file, for places in errors."""
 
 
+class RebootHosts(LiveRequest[Applied], handler="changing:reboot", waits=True):
+    """Reboot hosts, all at once. `down` in seconds."""
+
+    hosts: list[str]
+    """Empty: all hosts of the topology."""
+    down: float = 60.0
+    late_del: bool = True
+
+
 class Save(LiveRequest[str], handler="inspecting:save", touches=False):
     """Write the topology file of the lab's current state."""
 

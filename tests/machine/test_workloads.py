@@ -109,3 +109,20 @@ def test_a_killed_command_loses_nothing_and_does_nothing_twice(lab: Run, tmp_pat
     assert lab("get", "pods").out == before
     held = json.loads(lab("get", "sp", "rail1", "-o", "json").out)["status"]
     assert held["allocatedIPCount"] == 4
+
+
+def test_a_cluster_restarts_and_its_pods_have_their_addresses(lab: Run) -> None:
+    assert lab("apply", "-f", "apps.yaml").status == 0
+    assert lab("exec", "node1", "--", "sh", "-c", "sleep 1000 &").status == 0
+    before = rows(lab, "pods")
+    restarted = lab("reboot", "--all", "--down", "2m", "--del", "never")
+    assert restarted.status == 0, restarted.err
+    assert restarted.out.splitlines()[0] == "node1, node2 are up again"
+    assert restarted.out.splitlines()[1].startswith("5 pods run")
+    assert rows(lab, "pods") == before
+    assert lab("exec", "node1", "--", "pgrep", "sleep").status == 1
+    assert lab("exec", "node1", "--", "ping", "-c1", "-W2", "10.0.20.3").status == 0
+    refused = lab("reboot", before[0][1])
+    assert refused.status == 2
+    assert "is a pod" in refused.err
+    assert lab("reboot").status == 2

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 4 << 20
 """Bytes of the files that containers mount, in one message."""
-MOST_WAITING = 10
-"""Pods whose reason to wait is printed."""
 SIGNS = {"new": ("+", "green"), "gone": ("-", "red"), "anew": ("±", "yellow"), "changed": ("~", "yellow")}
 
 
@@ -109,6 +107,7 @@ def _line(row: ChangeRow) -> str:
 
 
 def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int:
+    from testbed.cli.live.object_commands import show_pods
     from testbed.protocol.live import ApplyObjects
 
     if dry:
@@ -121,11 +120,5 @@ def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int
         return 0
     for one in found["applied"]:
         click.echo(f"{plain(one)} is applied")
-    running, waiting = found["running"], found["waiting"]
-    if running:
-        click.echo(f"{len(running)} pod{'s run' if len(running) > 1 else ' runs'}: `testbed get pods` lists them")
-    for pod, reason in list(waiting.items())[:MOST_WAITING]:
-        click.echo(f"… {plain(pod)} waits: {plain(reason)}", err=True)
-    if len(waiting) > MOST_WAITING:
-        click.echo(f"… {len(waiting) - MOST_WAITING} more wait", err=True)
+    show_pods(found)
     return 0

@@ -174,6 +174,38 @@ def pod_delete(name: str, form: str, pod_: str) -> int:
 
 
 @click.command(
+    help="""Reboot hosts of a lab, all at once: `testbed reboot node1`, or `--all` for a restart of the cluster. Their
+    programs, pods, RDMA devices and addresses are gone, their links down for a while; then they have what the topology
+    file says, and their pods start again in new sandboxes."""
+)
+@click.option("--all", "everywhere", is_flag=True, help="Reboot all hosts of the topology.")
+@click.option("--down", metavar="TIME", default="60s", callback=live_options.duration, help="For so long: 60s.")
+@click.option(
+    "--del",
+    "del_",
+    type=click.Choice(["late", "never"]),
+    default="late",
+    help="DEL of the old sandboxes comes after the boot, or never, as after the loss of a runtime's state.",
+    show_default=True,
+)
+@live_options.lab_options
+@click.argument("hosts", metavar="[HOST...]", nargs=-1, shell_complete=completion_values.nodes("host"))
+def reboot(everywhere: bool, down: float, del_: str, name: str, form: str, hosts: tuple[str, ...]) -> int:
+    from testbed.cli.live.object_commands import show_pods
+    from testbed.protocol.live import RebootHosts
+
+    if everywhere == bool(hosts):
+        raise InputError("name hosts, or give --all", hint="`testbed reboot node1 node2`")
+    found = live_options.ask(name, RebootHosts(hosts=list(hosts), down=down, late_del=del_ == "late"))
+    if form == "json":
+        live_options.print_json({"hosts": found["applied"], "running": found["running"], "waiting": found["waiting"]})
+        return 0
+    click.echo(f"{', '.join(found['applied'])} {'are' if len(found['applied']) > 1 else 'is'} up again")
+    show_pods(found)
+    return 0
+
+
+@click.command(
     help="""Announce the address of a host's or pod's interface: send a gratuitous ARP, or for IPv6 an unsolicited NA.
     `testbed announce h1:eth1`, or `testbed announce h1 --ip 10.0.0.9` for another address."""
 )

@@ -1,13 +1,34 @@
 """`testbed get` and `testbed delete`: the Kubernetes objects of a lab that lives, as with kubectl."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from testbed.cli.live import live_options
 from testbed.cli.words import plain
 from testbed.errors import InputError
+
+if TYPE_CHECKING:
+    from testbed.protocol.live import Applied
+
+
+MOST_WAITING = 10
+"""Pods whose reason to wait is printed."""
+
+
+def show_pods(found: Applied) -> None:
+    """Print how many pods of manifests run, and why others wait."""
+    running, waiting = found["running"], found["waiting"]
+    if running:
+        click.echo(f"{len(running)} pod{'s run' if len(running) > 1 else ' runs'}: `testbed get pods` lists them")
+    for pod, reason in list(waiting.items())[:MOST_WAITING]:
+        click.echo(f"… {plain(pod)} waits: {plain(reason)}", err=True)
+    if len(waiting) > MOST_WAITING:
+        click.echo(f"… {len(waiting) - MOST_WAITING} more wait", err=True)
 
 
 def namespaced(command: live_options.Command) -> live_options.Command:

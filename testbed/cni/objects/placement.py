@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from testbed.cni.objects.device_plugins import amount
 from testbed.cni.objects.kinds import Selector
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.pod_spec import NodeTerm, PodSpec, PodTerm, Requirement, Spread, Toleration
+from testbed.cni.objects.pod_spec import ContainerSpec, NodeTerm, PodSpec, PodTerm, Requirement, Spread, Toleration
 
 HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -42,13 +44,21 @@ class Crowd:
         self.of_owner = Counter[tuple[str, str]]()
 
     def add(self, node: str, pod: Object) -> None:
-        placed = Placed(node, pod, PodSpec.model_validate(pod.spec))
+        placed = Placed(node, pod, _spec(pod))
         self.pods.append(placed)
         if _anti(placed.spec):
             self.against.append(placed)
         self.ports |= {(node, *port) for port in placed.spec.host_ports()}
         self.on_node[node] += 1
         self.of_owner[node, _owner(pod)] += 1
+
+
+def _spec(pod: Object) -> PodSpec:
+    """Return the `spec` of a pod; of one that a scenario made and no cluster would take one that asks for nothing."""
+    try:
+        return PodSpec.model_validate(pod.spec)
+    except ValidationError:
+        return PodSpec(containers=[ContainerSpec(name="main")])
 
 
 @dataclass

@@ -94,6 +94,7 @@ class Toleration(Free):
     operator: Literal["Exists", "Equal"] = "Equal"
     value: str = ""
     effect: str = ""
+    tolerationSeconds: int | None = None  # noqa: N815
 
 
 class Spread(Free):

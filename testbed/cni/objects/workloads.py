@@ -7,6 +7,7 @@ does not count. Sources: Kubernetes 1.31, pkg/controller/{deployment,replicaset,
 import hashlib
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,12 @@ HASH, REVISION = "pod-template-hash", "controller-revision-hash"
 POD_NAME, POD_INDEX = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 DAEMONS_TOLERATE = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
-State = Literal["waiting", "running", "succeeded", "failed"]
+UNREACHABLE = "node.kubernetes.io/unreachable"
+NODE_GRACE, EVICTION = 40.0, 300.0
+"""Seconds until a silent node is unreachable (--node-monitor-grace-period), and until its pods are deleted then, unless
+their tolerations say otherwise (the admission plugin DefaultTolerationSeconds)."""
+State = Literal["waiting", "running", "terminating", "succeeded", "failed"]
+"""Terminating: deleted, and its node cannot say that it has ended."""
 
 
 @dataclass
@@ -58,6 +64,16 @@ class Next:
     made: list[Object] = field(default_factory=list)
     ended: list[Run] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)
+
+
+def evicted_after(pod: Object) -> float:
+    """Return the seconds after which a pod is deleted whose node has gone silent; infinite for one of a DaemonSet."""
+    if owner_of(pod)[0] == "DaemonSet":
+        return math.inf
+    for one in PodSpec.model_validate(pod.spec).tolerations or ():
+        if one.key in ("", UNREACHABLE) and one.effect in ("", "NoExecute") and one.operator == "Exists":
+            return NODE_GRACE + (math.inf if one.tolerationSeconds is None else one.tolerationSeconds)
+    return NODE_GRACE + EVICTION
 
 
 def owner_of(one: Object) -> tuple[str, str]:
@@ -221,7 +237,7 @@ def _stateful(owner: Object, own: Sequence[Run], found: Next) -> None:
         if run is None:
             labels = {POD_NAME: name, POD_INDEX: str(number), REVISION: f"{owner.name}-{digest}"}
             found.made.append(_pod(owner, name, labels))
-        elif not run.active:
+        elif run.state in ("succeeded", "failed"):
             found.ended.append(run)  # and made again
         if ordered and (run is None or run.state != "running"):
             return

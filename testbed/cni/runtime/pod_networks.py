@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
-from testbed.lab.pods import Caller, Maker, Network
+from testbed.lab.pods import Caller, Maker, Network, PodRequest
 from testbed.lab.steps import Steps, in_order, together
 from testbed.protocol import events
 from testbed.topology import pod_mac
@@ -195,6 +195,35 @@ class PodNetworks:
         if (begun := self._attached.pop(pod, None)) is not None and not again:
             with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
                 self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
+
+    def crash(self, pod: Pod) -> Sequence[tuple[Conflist, Attachment]]:
+        begun = self._attached.get(pod, [])
+        self.forget(pod, again=True)
+        return begun
+
+    def restarted(self, host: Host) -> None:
+        if self._runtimes.pop(host.name, None):
+            self.runtime(host)
+
+    def late(self, host: Host, sandboxes: Sequence[tuple[Conflist, Attachment]]) -> Steps[None]:
+        """Call DEL with an empty CNI_NETNS, as containerd does for a sandbox whose namespace is closed. An error is an
+        event, and the pod goes on: kubelet tries again for ever."""
+        for network, attachment in reversed(sandboxes):
+            text = f"DEL {network.name} on {attachment.interface} by {', '.join(network.types)}, late"
+            ended = partial(
+                events.CNI, command="DEL", network=network.name, interface=attachment.interface, host=host.name
+            )
+            try:
+                yield from self.runtime(host).delete(network, replace(attachment, netns=""))
+            except TestbedError as error:
+                host.context.emit(ended(error=error.message), attachment.pod, f"{text} fails: {error.message}")
+            else:
+                host.context.emit(ended(), attachment.pod, text)
+
+    def lives(self, wanted: PodRequest, uid: str) -> bool:
+        there = self.objects(wanted.host.context).look("Pod", wanted.name, wanted.metadata.namespace)
+        metadata = there.data["metadata"] if there else {}
+        return bool(metadata.get("uid") == uid and not metadata.get("deletionTimestamp"))
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)

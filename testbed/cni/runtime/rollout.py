@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ from testbed.cni.objects import manifests, placement, workloads
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
-from testbed.cni.objects.workloads import Run, owner_of
+from testbed.cni.objects.workloads import Run, evicted_after, owner_of
 from testbed.documents.problems import Problems
 from testbed.errors import InputError, TestbedError
 from testbed.lab.context import Context
@@ -37,6 +40,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
 SANDBOX = "FailedCreatePodSandBox"
 """The reason of a pod that has a node and does not start."""
+TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
 AT_ONCE = 10
 """Pods that start or end side by side."""
 
@@ -57,6 +61,8 @@ class Workloads:
         self._unplanned: Callable[[], None] = _nothing
         """Cancels the next attempt."""
         self._without_image: set[str] = set()
+        self._silent: dict[str, float] = {}
+        """When the nodes that are down were first missed."""
 
     def apply(self, manifest: str | Path | Mapping[str, Any], start: Start) -> Steps[Rollout]:
         """Add the objects, or replace them; start and end the pods that follow. InputError, and nothing is changed, if
@@ -117,6 +123,9 @@ class Workloads:
 
     def _again(self) -> None:
         self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        self._retry()
+
+    def _retry(self) -> None:
         try:
             self._context.scheduler.run(self.reconcile())
         except TestbedError as error:
@@ -137,7 +146,9 @@ class Workloads:
             self._cluster.put(*following.objects)
             for one in following.made:
                 self._add(one)
+            up = {host.name for host in self._maker.hosts()}
             waiting = [run for run in self._runs.values() if run.state == "waiting" and run not in leaving]
+            waiting = [run for run in waiting if run.node in ("", *up)]
             trying = [run for run in waiting if tried.get(run.number, -1) < ended]
             tried.update(dict.fromkeys((run.number for run in trying), ended))
             self._place(trying)
@@ -155,11 +166,14 @@ class Workloads:
 
     def _look(self) -> None:
         """Take in what became of the pods."""
+        up = [host.name for host in self._maker.hosts()]
+        self._silent = {name: since for name, since in self._silent.items() if name not in up}
         for key, pod in list(self._made.items()):
             run = self._runs.get(key)
-            if run is None or pod.gone:
-                self._runs.pop(key, None)
+            if run is None:
                 del self._made[key]
+            elif pod.gone:
+                self._look_again(run)
             elif run.active and run.pod.spec.get("restartPolicy") in ("Never", "OnFailure"):
                 status = pod.exit_status()
                 if status is not None:
@@ -167,6 +181,42 @@ class Workloads:
                     self._cluster.put(
                         Object("Pod", key[1], key[0], {**run.pod.data, "status": {"phase": run.state.title()}})
                     )
+
+    def _look_again(self, run: Run) -> None:
+        """Take in what became of a pod whose sandbox is gone: it was restarted, it is to be, or it was deleted."""
+        key = run.pod.namespace, run.pod.name
+        there = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
+        uid = run.pod.data["metadata"]["uid"]
+        host = next((one for one in self._maker.hosts() if one.name == run.node), None)
+        if (pod := self._maker.pod(run.pod.name)) and pod.uid == uid:
+            self._made[key] = pod
+        elif there is None or there.data["metadata"].get("uid") != uid:
+            del self._runs[key], self._made[key]
+        elif host:
+            del self._made[key]
+            run.state = "waiting"
+            if there.data["metadata"].get("deletionTimestamp"):
+                self._drop(run)
+        elif time.monotonic() >= self._silent[run.node] + evicted_after(run.pod):
+            if run.state != "terminating":
+                self._context.emit(events.POD(host=run.node), run.pod.name, f"is deleted: {run.node} is unreachable")
+            run.state = "terminating"
+            now = datetime.now(UTC).strftime(TIMESTAMP)
+            metadata = {**there.data["metadata"], "deletionTimestamp": now}
+            self._cluster.put(Object("Pod", key[1], key[0], {**there.data, "metadata": metadata}))
+
+    def node_is_off(self, name: str) -> None:
+        """See `testbed.lab.pods.Workloads`: look at the pods of the node when they count as evicted."""
+        self._silent[name] = time.monotonic()
+        times = sorted({evicted_after(run.pod) for run in self._runs.values()} - {math.inf})
+        for seconds in times:
+            self._context.scheduler.after(seconds, self._retry)
+
+    def _drop(self, run: Run) -> None:
+        """Remove a pod that has no sandbox."""
+        del self._runs[run.pod.namespace, run.pod.name]
+        self._cluster.remove(run.pod)
+        self._cluster.give_back(run.pod)
 
     def _orphans(self, there: set[str]) -> list[Run]:
         """Return pods, and delete ReplicaSets, whose owner is no more: the work of the garbage collector."""
@@ -192,7 +242,8 @@ class Workloads:
             yield from self._end(run)
         else:
             self._cluster.find(kind, name, namespace)
-            yield from self._maker.end(self._maker.pod(name))
+            if pod := self._maker.pod(name):
+                yield from self._maker.end(pod)
         return (yield from self.reconcile())
 
     def _nodes(self) -> list[NodeView]:
@@ -311,9 +362,9 @@ class Workloads:
         key = run.pod.namespace, run.pod.name
         pod = self._made.pop(key, None)
         self._runs.pop(key, None)
-        if pod is None:
-            self._cluster.remove(run.pod)
-            self._cluster.give_back(run.pod)
+        if pod is None or pod.gone:
+            self._runs[key] = run
+            self._drop(run)
         else:
             yield from self._maker.end(pod)
 

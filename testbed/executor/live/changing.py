@@ -18,7 +18,7 @@ from testbed.lab import HostInterface, Pod
 from testbed.lab.namespace import Namespace
 from testbed.lab.nodes.host_node import Host
 from testbed.protocol import events, live
-from testbed.protocol.live import FaultRow, LinkRow, NodeRow, Written
+from testbed.protocol.live import Applied, FaultRow, LinkRow, NodeRow, Written
 from testbed.topology import Family, IPAddress, address_of, virtual_mac_of
 from testbed.topology.models import quality_of
 from testbed.workload.attributes import Attributes
@@ -100,6 +100,14 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
         hint = f"{did_you_mean(request.pod, pods)}Pods: {', '.join(pods) or 'none'}."
         raise InputError(f"{request.pod} is not a pod", hint=hint)
     pod.delete()
+
+
+def reboot(request: live.RebootHosts, call: Call) -> Applied:
+    hosts = request.hosts or [
+        node.name for node in call.lab.nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)
+    ]
+    done = call.lab.reboot(*hosts, down=request.down, late_del=request.late_del)
+    return {"applied": hosts, "notes": [], "running": [pod.name for pod in done.pods], "waiting": done.waiting}
 
 
 def announce(request: live.Announce, call: Call) -> str:

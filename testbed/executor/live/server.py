@@ -201,7 +201,8 @@ class Server:
         self._down: Channel | None = None
         self._ready = select.epoll()
         self._watched: dict[int, Callable[[], object]] = {}
-        self._nodes: dict[Namespace, None] = {}
+        self._nodes: dict[Namespace, int] = {}
+        """The nodes whose programs end with them, and the reboot since which they do."""
         if not wire.virtual:
             self.watch(wire.fileno(), self._receive)
 
@@ -248,8 +249,8 @@ class Server:
 
     def ends_with(self, node: Namespace) -> None:
         """End the programs that were started on the node when it goes."""
-        if node not in self._nodes:
-            self._nodes[node] = None
+        if self._nodes.get(node) != node.boots:
+            self._nodes[node] = node.boots
             node.defer(lambda: processes.end_all(node.namespace))
 
     def serve(self) -> Channel | None:

@@ -45,6 +45,8 @@ class Host(Node[HostInterface]):
         self.routes = HostRoutes(self, self._lives)
         self._vfs: dict[int, str] = {}
         """MACs of its virtual functions, by index."""
+        self.off = False
+        """True while it reboots."""
 
     def __getitem__(self, interface: str) -> HostInterface:
         known = interface in self.interfaces
@@ -166,6 +168,10 @@ class Host(Node[HostInterface]):
                 self.kernel.set_link(index, up=False, name=name)
                 return
         self.add_vf(name, parent)
+
+    def forget_vfs(self) -> None:
+        """Forget its VFs, which end with a reboot: device plugins make them again."""
+        self._vfs.clear()
 
     def take_back_vfs(self, ending: Namespace) -> None:
         """Take the VFs that are in a namespace which ends, as the kernel does with hardware (default_device_exit_net in
