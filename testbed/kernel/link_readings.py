@@ -98,6 +98,17 @@ class LinkReader(Netlink):
         """Return whether an interface is set up, with or without a carrier."""
         return bool(self.read(index)[1] & IFF_UP)
 
+    def parent(self, index: int) -> int:
+        """Return the index of the interface below a VLAN or macvlan device, in that one's namespace."""
+        return netlink.number(self.read(index)[2].get(IFLA_LINK, bytes(4)))
+
+    def name(self, index: int) -> str:
+        return netlink.text(self.read(index)[2][IFLA_IFNAME])
+
+    def is_vlan(self, index: int) -> bool:
+        """Return whether an interface is a VLAN device."""
+        return kind_of(self.read(index)[2])[0] == "vlan"
+
     def macvlans(self) -> dict[int, tuple[str, str]]:
         """Return names and MACs of all macvlan devices by index."""
         return {

@@ -69,7 +69,8 @@ class Objects(Protocol):
     """Objects of Kubernetes that networks of pods need, as they are in an API server: `lab.objects`.
 
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
-    SpiderReservedIP, SriovNetworkNodePolicy, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
+    SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
+    IPoIBNetwork, NicClusterPolicy, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
     DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a NetworkAttachmentDefinition, and a
     SpiderSubnet a SpiderIPPool for each application.
     """

@@ -9,13 +9,14 @@ import os
 import select
 import signal
 import socket
+import struct
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from testbed.cni.plugins import contract, coordinator, ifacer, rxe
+from testbed.cni.plugins import bond, contract, coordinator, ifacer, rxe
 from testbed.cni.plugins.contract import Plugin
 from testbed.cni.plugins.ippool import Ippool
 from testbed.kernel import netns, syscalls
@@ -26,11 +27,14 @@ SOCKET = b"\0testbed-cni"
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_ARGS", "CNI_IFNAME", "CNI_PATH")
 """The order in which `call.pl` sends them."""
 MOST_FILES = 1 << 20
+CREDENTIALS = struct.Struct("3i")
+"""The kernel's struct ucred: process, user, group."""
 
 
 def plugins(shared: Path, node: str) -> dict[str, Plugin]:
     """Return the plugins by their types. For each type ../bin has a program of that name."""
     return {
+        "bond": bond.call,
         "coordinator": partial(coordinator.call, shared=shared),
         "ifacer": ifacer.call,
         "ippool": Ippool(shared, node).call,
@@ -104,6 +108,7 @@ class Server:
                 return  # the caller was killed before it had sent everything
             *values, stdin = given
             environment = dict(zip(VARIABLES, map(os.fsdecode, values), strict=True))
+            environment[contract.CALLER] = str(_process_of(client))
             with self._alone((name.decode(), environment["CNI_CONTAINERID"], environment["CNI_IFNAME"])):
                 self._answer(client, name.decode(), environment, stdin)
 
@@ -139,6 +144,12 @@ class Server:
         except Exception:
             self._note(traceback.format_exc())
             return 1, contract.error_object(999, "the agent has a defect; its log tells more")
+
+
+def _process_of(client: socket.socket) -> int:
+    """Return the process at the other end."""
+    number, _, _ = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return int(number)
 
 
 def _is_gone(client: socket.socket) -> bool:

@@ -6,8 +6,8 @@ Sources: Spiderpool 1.0, docs/reference/annotation.md and docs/usage/spider-affi
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_interface
-from typing import Annotated, Any
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -24,6 +24,13 @@ SPIDERPOOL = "spiderpool"
 """The namespace that Spiderpool is installed in, as its guides for RDMA install it."""
 
 
+class Master(NamedTuple):
+    """The NIC below an interface, and its addresses."""
+
+    name: str
+    addresses: Sequence[IPv4Address | IPv6Address]
+
+
 @dataclass(frozen=True)
 class Asking:
     """An interface that needs addresses, and what the cluster knows of its pod."""
@@ -38,6 +45,8 @@ class Asking:
     """How many interfaces of the pod have addresses already."""
     owner: Mapping[str, Any] = field(default_factory=dict)
     """The reference to the application that made the pod; empty if none did."""
+    master: Master | None = None
+    """The NIC with an address in the subnet of the pool, if one has to have one."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -235,6 +244,7 @@ def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
     """Return the reason why a pool cannot be used, or an empty string."""
     namespace = asking.pod.namespace if asking.pod else ""
     of_namespace = asking.namespace.labels if asking.namespace else {}
+    subnet, master = ip_network(pool.subnet), asking.master
     fits = {
         f"is IPv{pool.family}": pool.family == family,
         "is disabled": not pool.disable,
@@ -245,6 +255,9 @@ def _obstacle(asking: Asking, pool: IPPool, family: int) -> str:
         "is not for pods with its labels": _allowed("", [], pool.podAffinity, asking.labels),
         f"is not for network {asking.definition}": not pool.multusName
         or asking.definition in [name if "/" in name else f"{SPIDERPOOL}/{name}" for name in pool.multusName],
+        f"has subnet {subnet}, which is not on the pod's PF {master.name if master else ''}": master is None
+        or bool(pool.multusName)  # which is the last thing that Spiderpool looks at (pkg/ipam/allocate.go: selectByPod)
+        or any(address in subnet for address in master.addresses),
     }
     return next((reason for reason, fitting in fits.items() if not fitting), "")
 

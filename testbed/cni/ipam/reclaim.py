@@ -3,9 +3,11 @@
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from testbed.cni.ipam.address_store import Holder, Lease
+from testbed.cni.ipam.address_store import ADDRESSES, Holder, Lease
 from testbed.cni.ipam.address_store import Store as Addresses
+from testbed.cni.objects.database import OBJECTS
 from testbed.cni.objects.database import Store as Objects
 
 ENDED = ("Succeeded", "Failed")
@@ -31,6 +33,16 @@ def is_alive(holder: Holder, objects: Objects) -> bool:
         phase == "Failed" and (restarts == "Never" or status.get("reason") == "Evicted")
     )
     return metadata.get("uid", holder.uid) == holder.uid and not metadata.get("deletionTimestamp") and not ended
+
+
+def release_conflicting(shared: Path, container: str) -> None:
+    """Free the addresses of a container because another host has one of them, but for a pod of a StatefulSet: the pod's
+    next container gets others (pkg/ipam/release.go: ReleaseIPs, as SPIDERPOOL_ENABLED_RELEASE_CONFLICT_IPS has it by
+    default). `shared` is the directory of the stores."""
+    with Addresses(shared / ADDRESSES) as addresses, Objects(shared / OBJECTS) as objects:
+        for lease in addresses.leases():
+            if lease.holder.container == container and not is_wanted_again(lease.holder, objects):
+                addresses.give_back(lease.holder)
 
 
 @dataclass(frozen=True)

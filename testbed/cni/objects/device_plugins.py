@@ -1,7 +1,7 @@
 """Offers of device plugins on a node: shared RDMA devices and VFs, as users configure them.
 
 Sources: k8s-rdma-shared-dev-plugin (README), sriov-network-operator (SriovNetworkNodePolicy), both as in Spiderpool's
-docs/usage/install/ai. A lab's NICs have names, but no PCI addresses and no IDs.
+docs/usage/install/ai; sriov-network-device-plugin (README). A lab's NICs have names, but no PCI addresses and no IDs.
 """
 
 import re
@@ -17,9 +17,15 @@ from testbed.errors import InputError
 
 CONFIG = "config.json"
 """The key of a ConfigMap."""
-PREFIX = "spidernet.io"
-"""The prefix of VF resources, with which Spiderpool installs sriov-network-operator."""
+PREFIXES = PREFIX, *_ = "spidernet.io", "openshift.io", "nvidia.com"
+"""The prefixes of VF resources with which Spiderpool, sriov-network-operator's own chart and NVIDIA's network-operator
+install it. It is in no object, so a lab knows a resource under all of them."""
+OF_PLUGIN = "intel.com"
+"""The prefix of sriov-network-device-plugin's resources that name none."""
 NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; select"
+UNKNOWN = "vendors", "deviceIDs", "devices", "drivers", "vendor", "deviceID", "rootDevices", "pciAddresses"
+"""Selectors that a lab cannot check; beside names of NICs they choose nothing."""
+MOST_VFS = 128
 _PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
 
 
@@ -34,14 +40,18 @@ class Offer:
     """The interfaces whose RDMA device is shared."""
     rdma: bool = False
     """True if the RDMA devices of its VFs come with them (`isRdma`)."""
+    mtu: int = 0
+    """The MTU of its VFs and their NICs, in bytes; 0: as it is."""
     why_none: str = ""
     """The reason why its plugin offers nothing."""
 
 
-def _without(*keys: str, instead: str) -> BeforeValidator:
+def _named_by(names: str) -> BeforeValidator:
+    """Refuse selectors that a lab cannot check, unless `names` choose the NICs."""
+
     def check(value: Any) -> Any:
-        if isinstance(value, dict) and (found := [key for key in keys if value.get(key)]):
-            raise ValueError(f"{found[0]} {NO_IDS} them by {instead}")
+        if isinstance(value, dict) and not value.get(names) and (found := [key for key in UNKNOWN if value.get(key)]):
+            raise ValueError(f"{found[0]} {NO_IDS} them by {names}")
         return value
 
     return BeforeValidator(check)
@@ -59,7 +69,7 @@ class SharedDevice(Part):
     resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
     resourcePrefix: Annotated[str, Field(min_length=1)] = "rdma"  # noqa: N815
     rdmaHcaMax: Annotated[int, Field(ge=0)]  # noqa: N815
-    selectors: Annotated[Interfaces, _without("vendors", "deviceIDs", "drivers", instead="ifNames")]
+    selectors: Annotated[Interfaces, _named_by("ifNames")]
 
     @property
     def resource(self) -> str:
@@ -86,7 +96,7 @@ class Functions(Part):
         for text in self.pfNames:
             match = _PF.fullmatch(text)
             if not match or (match["last"] and not int(match["first"]) <= int(match["last"]) < count):
-                raise InputError(f"spec.nicSelector.pfNames: {text} is not a NIC, or one with VFs such as eth1#0-3")
+                raise InputError(f"{text} is not a NIC, or one with VFs such as eth1#0-3")
             found[match["name"]] = list(range(count))
             if match["last"]:
                 found[match["name"]] = list(range(int(match["first"]), int(match["last"]) + 1))
@@ -97,22 +107,71 @@ class NodePolicy(Part, Spec):
     """SriovNetworkNodePolicy."""
 
     resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
-    numVfs: Annotated[int, Field(ge=1, le=128)]  # noqa: N815
-    nicSelector: Annotated[  # noqa: N815
-        Functions, _without("rootDevices", "deviceID", "vendor", "netFilter", instead="pfNames")
-    ]
+    numVfs: Annotated[int, Field(ge=1, le=MOST_VFS)]  # noqa: N815
+    nicSelector: Annotated[Functions, _named_by("pfNames")]  # noqa: N815
     nodeSelector: Texts = Field(default_factory=dict)  # noqa: N815
-    priority: int = 99
+    priority: Annotated[int, Field(ge=0, le=99)] = 99
+    mtu: Annotated[int, Field(ge=0)] = 0
+    """Of the NIC and of its VFs; 0: as it is."""
     deviceType: Literal["netdevice"] = "netdevice"  # noqa: N815
     linkType: Literal["eth", "ETH"] = "eth"  # noqa: N815
     isRdma: bool = False  # noqa: N815
+    eSwitchMode: Literal["legacy"] = "legacy"  # noqa: N815
+    needVhostNet: bool = False  # noqa: N815
+    excludeTopology: bool = False  # noqa: N815
+    externallyManaged: bool = False  # noqa: N815
 
     @property
     def resource(self) -> str:
         return f"{PREFIX}/{self.resourceName}"
 
     def check(self, metadata: Metadata) -> None:
-        self.nicSelector.by_name(self.numVfs)
+        try:
+            self.nicSelector.by_name(self.numVfs)
+        except InputError as error:
+            error.where = "spec.nicSelector.pfNames"
+            raise
+
+
+class Selected(Functions):
+    """Selectors of sriov-network-device-plugin."""
+
+    vendors: list[str] = Field(default_factory=list)
+    devices: list[str] = Field(default_factory=list)
+    drivers: list[str] = Field(default_factory=list)
+    pciAddresses: list[str] = Field(default_factory=list)  # noqa: N815
+    linkTypes: list[Literal["ether"]] = Field(default_factory=list)  # noqa: N815
+    isRdma: bool = False  # noqa: N815
+    needVhostNet: bool = False  # noqa: N815
+
+
+def _one_selector(value: Any) -> Any:
+    """Return the selectors, which may be a list of which one has to match; a lab reads lists of one."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+class Resource(Part):
+    resourceName: Annotated[str, Field(min_length=1)]  # noqa: N815
+    resourcePrefix: Annotated[str, Field(min_length=1)] = OF_PLUGIN  # noqa: N815
+    deviceType: Literal["netDevice"] = "netDevice"  # noqa: N815
+    excludeTopology: bool = False  # noqa: N815
+    selectors: Annotated[Selected, BeforeValidator(_one_selector), _named_by("pfNames")]
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resourcePrefix}/{self.resourceName}"
+
+    def vfs(self) -> dict[str, list[int]]:
+        """Return the numbers of VFs of each NIC. InputError."""
+        if whole := [name for name in self.selectors.pfNames if "#" not in name]:
+            raise InputError(f"selectors.pfNames: {whole[0]} has no VFs in a lab unless it says which: {whole[0]}#0-3")
+        return self.selectors.by_name(MOST_VFS)
+
+
+class Resources(Part):
+    """The configuration of sriov-network-device-plugin."""
+
+    resourceList: list[Resource]  # noqa: N815
 
 
 class ConfigMapData(Free, Spec):
@@ -120,6 +179,8 @@ class ConfigMapData(Free, Spec):
 
     def check(self, metadata: Metadata) -> None:
         shared_devices(self.model_extra or {})
+        for resource in resources(self.model_extra or {}):
+            resource.vfs()
 
 
 class NodeStatus(Free, Spec):
@@ -138,6 +199,23 @@ def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
     if not isinstance(text, str) or "configList" not in text:
         return []
     return json.typed(text, _SHARED, f"data.{CONFIG}").configList
+
+
+_RESOURCES = TypeAdapter(Resources)
+
+
+def resources(data: Mapping[str, Any]) -> list[Resource]:
+    """Return the resources in the `data` of a ConfigMap, if it is sriov-network-device-plugin's. InputError."""
+    text = data.get(CONFIG)
+    if not isinstance(text, str) or "resourceList" not in text:
+        return []
+    return json.typed(text, _RESOURCES, f"data.{CONFIG}").resourceList
+
+
+def aliases(resource: str) -> list[str]:
+    """Return the names of a resource with the operator's other prefixes, if it has one of them."""
+    prefix, _, name = resource.rpartition("/")
+    return [f"{other}/{name}" for other in PREFIXES if other != prefix] if prefix in PREFIXES else []
 
 
 def allocatable(status: Mapping[str, Any]) -> dict[str, Offer]:
@@ -164,6 +242,7 @@ def offers(
     status: Mapping[str, Any],
     shared: Iterable[SharedDevice],
     policies: Iterable[NodePolicy],
+    resources: Iterable[Resource] = (),
     *,
     exclusive: bool = False,
 ) -> dict[str, Offer]:
@@ -182,4 +261,13 @@ def offers(
             for name, numbers in policy.nicSelector.by_name(policy.numVfs).items():
                 of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
     with_rdma = {policy.resource for policy in policies if policy.isRdma}
-    return found | {resource: Offer(len(vfs), vfs, rdma=resource in with_rdma) for resource, vfs in functions.items()}
+    for one in resources:
+        of_resource = functions.setdefault(one.resource, {})
+        for name, numbers in one.vfs().items():
+            of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
+        with_rdma |= {one.resource} if one.selectors.isRdma else set()
+    mtus = {policy.resource: policy.mtu for policy in policies if policy.mtu}
+    return found | {
+        resource: Offer(len(vfs), vfs, rdma=resource in with_rdma, mtu=mtus.get(resource, 0))
+        for resource, vfs in functions.items()
+    }

@@ -12,6 +12,7 @@ from testbed.cni.objects.coordinator import CoordinatorSpec
 from testbed.cni.objects.device_plugins import ConfigMapData, NodePolicy, NodeStatus
 from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
 from testbed.cni.objects.multus import MultusConfig
+from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, MacvlanNetwork, NicClusterPolicy, SriovNetwork
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
@@ -36,6 +37,7 @@ DEFAULT = "default"
 """The namespace of an object that names none."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
+SRIOV, NVIDIA = ("sriovnetwork.openshift.io/v1",), ("mellanox.com/v1alpha1",)
 KINDS = {
     "NetworkAttachmentDefinition": Kind(
         ("k8s.cni.cncf.io/v1",),
@@ -48,7 +50,13 @@ KINDS = {
     "SpiderReservedIP": Kind(SPIDERPOOL, False, ReservedIP, short=("sr",)),
     "SpiderMultusConfig": Kind(SPIDERPOOL, True, MultusConfig, short=("smc",)),
     "SpiderCoordinator": Kind(SPIDERPOOL, False, CoordinatorSpec, short=("scc",)),
-    "SriovNetworkNodePolicy": Kind(("sriovnetwork.openshift.io/v1",), True, NodePolicy),
+    "SriovNetworkNodePolicy": Kind(SRIOV, True, NodePolicy),
+    "SriovNetwork": Kind(SRIOV, True, SriovNetwork),
+    "SriovIBNetwork": Kind(SRIOV, True, InfiniBand),
+    "MacvlanNetwork": Kind(NVIDIA, False, MacvlanNetwork),
+    "HostDeviceNetwork": Kind(NVIDIA, False, HostDeviceNetwork),
+    "IPoIBNetwork": Kind(NVIDIA, False, InfiniBand),
+    "NicClusterPolicy": Kind(NVIDIA, False, NicClusterPolicy),
     "ConfigMap": Kind(("v1",), True, ConfigMapData, "data", ("cm",)),
     "Namespace": Kind(("v1",), False, None, short=("ns",)),
     "Node": Kind(("v1",), False, NodeStatus, "status", ("no",)),

@@ -109,11 +109,9 @@ class Sriov(Part):
 
     @model_validator(mode="after")
     def _can_be_had(self) -> Self:
-        for key in ("vlanID", "minTxRateMbps", "maxTxRateMbps"):
+        for key in ("minTxRateMbps", "maxTxRateMbps"):
             if getattr(self, key):
-                raise ValueError(f"sriov.{key} is not supported: a VF of the lab has no VLAN and no rate of its own")
-        if self.ippools and self.ippools.matchMasterSubnet:
-            raise ValueError("sriov.ippools.matchMasterSubnet is not supported: the lab does not filter pools by it")
+                raise ValueError(f"sriov.{key} is not supported: a VF of the lab has no rate of its own")
         return self
 
     @property
@@ -129,9 +127,9 @@ class Sriov(Part):
         return self.resourceName
 
     def plugins(self, kind: str, ipam: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the plugins: host-device moves the pod's VF into the pod, as sriov-cni does."""
+        vlan = {"vlan": self.vlanID} if self.vlanID else {}
         tuned = [{"type": "tuning", "mtu": self.mtu}] if self.mtu else []
-        return [{"type": "host-device", **ipam}, *tuned]
+        return [{"type": "sriov", **vlan, **ipam}, *tuned]
 
 
 class MultusConfig(Part, Spec):
@@ -167,7 +165,8 @@ class MultusConfig(Part, Spec):
         ipam: dict[str, Any] = {}
         if not self.disableIPAM:
             pools = {f"default_ipv{family}_ippool": names for family, names in self._pools_by_family() if names}
-            ipam = {"ipam": {"type": "ippool", **pools}}
+            matching = {"match_master_subnet": True} if self.pools.matchMasterSubnet else {}
+            ipam = {"ipam": {"type": "ippool", **matching, **pools}}
         plugins = network.plugins(self.cniType, ipam)
         if self.enableCoordinator:
             own = self.coordinator.given() if self.coordinator else {}

@@ -5,8 +5,10 @@ One message lists all errors of a configuration.
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
@@ -19,6 +21,8 @@ from testbed.errors import InputError, TestbedError
 from testbed.topology.values import parse_delay
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+CALLER = "CALLER"
+"""The variable with the process that executes a plugin for its caller."""
 ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
 REQUIRED = {
     "ADD": ATTACHMENT,
@@ -57,6 +61,8 @@ class Call:
     interface: str
     arguments: Mapping[str, str]
     config: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """CNI's variables, and `CALLER`."""
 
     @property
     def network(self) -> str:
@@ -73,6 +79,31 @@ class Call:
         if not os.path.exists(self.namespace):
             raise Refusal(NETNS, f"network namespace {self.namespace} does not exist")
         return result
+
+    def delegate(self, kind: str, command: str = "") -> dict[str, Any] | None:
+        """Execute another plugin with the same configuration, as an IPAM plugin, and return its result. It runs where
+        the caller of this one does, with the node's state. Refusal with its error."""
+        command = command or self.command
+        files = [Path(directory, kind) for directory in self.environment.get("CNI_PATH", "").split(":")]
+        file = next((one for one in files if one.is_file()), None)
+        if file is None:
+            raise Refusal(CONFIG, f'failed to find plugin "{kind}" in path {[str(one.parent) for one in files]}')
+        variables = {key: value for key, value in self.environment.items() if key.startswith("CNI_")}
+        done = subprocess.run(
+            ["nsenter", "--target", self.environment[CALLER], "--mount", "--net", "--", str(file)],
+            input=json.dumps(self.config).encode(),
+            env={**variables, "CNI_COMMAND": command, "PATH": os.defpath},
+            capture_output=True,
+            check=False,
+        )
+        try:
+            answer = json.loads(done.stdout) if done.stdout.strip() else None
+        except ValueError:
+            raise Refusal(DECODE, f"{kind} ({command}): its answer is not JSON") from None
+        if done.returncode:
+            code, message = (answer or {}).get("code", OWN), (answer or {}).get("msg", "")
+            raise Refusal(code, message or f"{kind} ({command}) ended with status {done.returncode}")
+        return answer
 
     def valid(self) -> set[tuple[str, str]]:
         """Return container and interface of each attachment that GC must keep."""
@@ -140,7 +171,7 @@ def understood(environment: Mapping[str, str], config: Mapping[str, Any]) -> Cal
         raise Refusal(VERSION, "incompatible CNI versions", details)
     names = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS")
     container, netns, interface, arguments = (environment.get(name, "") for name in names)
-    return Call(command, container, netns, interface, pairs(arguments), config)
+    return Call(command, container, netns, interface, pairs(arguments), config, environment)
 
 
 def pairs(text: str) -> dict[str, str]:

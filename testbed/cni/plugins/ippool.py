@@ -5,6 +5,7 @@ It has no state of its own: the store has the holders of addresses (`cni/ipam/ad
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from testbed.cni.ipam.candidates import (
     ROUTES,
     SEVERAL,
     Asking,
+    Master,
     Named,
     candidates,
     named,
@@ -34,6 +36,8 @@ from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import labels_of
 from testbed.cni.plugins.contract import Call, Refusal, validated
 from testbed.cni.spec import LATER, OWN, UNAVAILABLE
+from testbed.kernel import netns
+from testbed.kernel.rtnetlink import Rtnetlink
 
 RECYCLED = (
     "currently, the IP allocation of the Pod {namespace}/{pod} (UID: {uid}) is being recycled. You may create two Pods "
@@ -56,6 +60,10 @@ class Configuration(Part):
     pools: list[PoolConfiguration] = Field(default_factory=list)
     default_ipv4_ippool: list[str] = Field(default_factory=list)
     default_ipv6_ippool: list[str] = Field(default_factory=list)
+    clean_gateway: bool = False
+    """True if the interface gets no default route."""
+    match_master_subnet: bool = False
+    """Only pools are used in whose subnet the NIC below the pod's VF has an address."""
     policy: Policy = "lowest-free"
     cool_down_s: Annotated[float, Field(ge=0, le=1e9, strict=False)] = Field(0.0, alias="coolDown")
     routes: list[RoutePart] = Field(default_factory=list)
@@ -103,6 +111,8 @@ class Ippool:
         others = [name for name in store.of_container(asked.container) if name != asked.interface] if ordered else []
         owner = top_owner(pod, objects.get) if pod else {}
         asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others), owner)
+        if settings.match_master_subnet and asked.command == "ADD":
+            asking = replace(asking, master=master_of(asked))
         wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
         inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])
         if wanted or not inline:
@@ -124,7 +134,7 @@ class Ippool:
         fixed = reclaim.is_wanted_again(holder, objects)
         if not fixed and (uid := store.other_uid(holder)):
             raise Refusal(OWN, RECYCLED.format(namespace=holder.namespace, pod=holder.pod, uid=uid))
-        keeps_gateway = not (wanted and wanted.clean_gateway)
+        keeps_gateway = not (settings.clean_gateway or (wanted and wanted.clean_gateway))
         try:
             leases = store.allocate(holder, families, settings.policy, settings.cool_down_s, fixed)
         except ExhaustedError as error:
@@ -176,6 +186,20 @@ class Ippool:
         for names in self._pools(asked, settings)[1]:
             if not any(map(store.free, names)):
                 raise Refusal(UNAVAILABLE, f"no address is free in {', '.join(names)}")
+
+
+def master_of(asked: Call) -> Master:
+    """Return the NIC below the VF that is in the pod already. Refusal."""
+    try:
+        with netns.entered(asked.namespace), Rtnetlink() as inside:
+            index = inside.parent(inside.index(asked.interface))
+        with Rtnetlink() as here:
+            index = here.parent(index) if here.is_vlan(index) else index
+            addresses = [address.ip for of, address in here.addresses() if of == index]
+            return Master(here.name(index), addresses)
+    except OSError as error:
+        wrong = f'failed to get pf device id from vf "{asked.interface}" for pod: {error.strerror}'
+        raise Refusal(OWN, f"filterPoolCandidatesByPfSubnet: {wrong}") from None
 
 
 def _release(holder: Holder, store: Store, objects: Objects) -> None:

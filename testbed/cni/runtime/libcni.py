@@ -13,8 +13,9 @@ from testbed.cni.agent import Agent
 from testbed.cni.runtime import plugin_call, verification
 from testbed.cni.runtime.plugin_call import OURS, CniError, Limit, NotCallableError, Place
 from testbed.cni.runtime.result_cache import Cache
-from testbed.cni.spec import DECODE, LATER, VERSION, Result
+from testbed.cni.spec import DECODE, LATER, VERSION, Result, stand_ins
 from testbed.cni.spec.conflist import Attachment, Conflist, called_by, capabilities_of
+from testbed.errors import InputError
 from testbed.kernel import netns
 from testbed.kernel.mounts import Isolated
 from testbed.kernel.syscalls import readable
@@ -60,6 +61,11 @@ class Runtime:
         """Check before any change that every plugin is there, as libcni's ValidateNetworkList does. Return the conflist
         with only the versions that all plugins support, IPAM's included: the highest of them is used (CNI specification
         1.1.0, "Version considerations"). `who` begins messages."""
+        try:
+            conflist = stand_ins.replaced(conflist, self._lacks)
+        except InputError as error:
+            wrong = f"{who}: {failed('ADD', conflist, error.where)}: {error.message}"
+            raise NotCallableError(wrong, code=spec.CONFIG) from None
         types = dict.fromkeys(kind for config in conflist.plugins for kind in called_by(config))
         what = {kind: f"{who}: {failed('VERSION', conflist, kind)}" for kind in types}
         files = {kind: plugin_call.find(kind, self.path, what[kind]) for kind in types}
@@ -71,6 +77,9 @@ class Runtime:
                 raise no_common_version(conflist, common, known, what[kind])
             common = left
         return replace(conflist, versions=common)
+
+    def _lacks(self, kind: str) -> bool:
+        return not any((directory / kind).is_file() for directory in self.path)
 
     def add(self, conflist: Conflist, attachment: Attachment, limit: Limit = LIMIT) -> Steps[Result]:
         """Run ADD of each plugin, in order. CniError of the first that fails, or whose result is wrong: the caller must

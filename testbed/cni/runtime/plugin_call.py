@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from testbed.cni import installed, spec
 from testbed.cni.spec import CONFIG, DECODE, IO
+from testbed.cni.spec.stand_ins import INSTEAD
 from testbed.errors import InputError, TestbedError, did_you_mean
 from testbed.kernel.mounts import Isolated
 from testbed.lab.steps import Steps, Until, pause
@@ -89,7 +90,8 @@ def find(kind: str, path: Sequence[Path], what: str) -> Path:
             return file
     there = [file for directory in path if directory.is_dir() for file in directory.iterdir()]
     names = sorted({file.name for file in there if file.is_file() and os.access(file, os.X_OK)})
-    hint = f"{did_you_mean(kind, names)}There are: {', '.join(names)}. Your own: docs/cni-conformance.md."
+    known = f"There are: {', '.join(names)}. Your own: docs/cni-conformance.md."
+    hint = f"{INSTEAD[kind]}." if kind in INSTEAD else f"{did_you_mean(kind, names)}{known}"
     raise NotCallableError(f'{what}: failed to find plugin "{kind}"', code=CONFIG, hint=hint)
 
 

@@ -132,7 +132,7 @@ class PodNetworks:
         maps = self.objects(pod.context).all("ConfigMap")
         configured = ((one.namespace, one.data.get("data") or {}) for one in maps)
         default = selection.default(known.annotations) or selection.cluster_network(configured)
-        devices = Given(held)
+        devices = Given(pod.host, held)
         found = [_Wanted(network, "eth0" if not n else f"net{n}") for n, network in enumerate(given)]
         if default and not found:
             found.append(self._defined(pod, default, "eth0", devices))

@@ -5,20 +5,25 @@ Source: Spiderpool 1.0, docs/usage/install/ai/get-started-macvlan.md, and its `p
 """
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.cni.objects import manifests
+from testbed.cni.objects.device_plugins import aliases
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.multus import INJECT, INJECT_RDMA, MultusConfig
+from testbed.cni.objects.multus import DEFINITION, INJECT, INJECT_RDMA, RESOURCE_NAME, MultusConfig
 from testbed.cni.objects.webhook.annotations import METADATA, check_pod
 from testbed.cni.objects.webhook.review import Denied
+from testbed.cni.objects.workloads import owner_of
+from testbed.cni.spec import selection
 from testbed.cni.spec.selection import NETWORKS
 from testbed.errors import InputError
 from testbed.lab import Pod
 from testbed.protocol import events
 
+SRIOV_NETWORK = "SriovNetwork"
 LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "istio-system")
 """The namespaces whose pods get nothing injected."""
 
@@ -36,7 +41,22 @@ def admitted(pod: Pod, cluster: Cluster) -> Object:
     if found is not known:
         networks = found.annotations[NETWORKS]
         pod.context.emit(events.POD(networks=networks), pod.name, f"networks are injected: {networks}")
-    return found
+    return with_resources(found, cluster)
+
+
+def with_resources(pod: Object, cluster: Cluster) -> Object:
+    """Return the pod with the resources of its networks that an SriovNetwork has made, as network-resources-injector
+    adds them, which sriov-network-operator installs (pkg/webhook: one unit for each network)."""
+    wanted = Counter[str]()
+    for one in selection.selected(pod.annotations, pod.namespace):
+        definition = cluster.look(DEFINITION, one.name, one.namespace)
+        if definition and owner_of(definition)[0] == SRIOV_NETWORK:
+            wanted[definition.annotations[RESOURCE_NAME]] += 1
+    if not wanted:
+        return pod
+    data: dict[str, Any] = copy.deepcopy(dict(pod.data))
+    _ask_for(data["spec"], wanted)
+    return manifests.make(data)
 
 
 def described(pod: Pod, cluster: Cluster) -> Object:
@@ -97,7 +117,7 @@ def injected(pod: Object, namespace: Object | None, configs: Sequence[Object]) -
     data: dict[str, Any] = copy.deepcopy(dict(pod.data))
     data["metadata"]["annotations"][NETWORKS] = ",".join(f"{one.namespace}/{one.name}" for one in chosen)
     resources = [spec.network.resource for spec in map(_spec, chosen) if spec.network]
-    _ask_for(data["spec"], [name for name in resources if name])
+    _ask_for(data["spec"], dict.fromkeys([name for name in resources if name], 1))
     return manifests.make(data)
 
 
@@ -122,10 +142,10 @@ def _order(config: Object) -> tuple[str, str]:
     return network.key if network else "", f"{config.namespace}/{config.name}"
 
 
-def _ask_for(spec: dict[str, Any], resources: Sequence[str]) -> None:
+def _ask_for(spec: dict[str, Any], resources: Mapping[str, int]) -> None:
     containers = spec.setdefault("containers", [{"name": "main"}]) if resources else spec.get("containers", [])
     limits = [(one.get("resources") or {}).get("limits") or {} for one in containers]
-    for name in resources:
-        if not any(name in of_one for of_one in limits):
+    for name, count in resources.items():
+        if not any(known in of_one for of_one in limits for known in (name, *aliases(name))):
             first = containers[0].setdefault("resources", {})
-            first["limits"] = {**(first.get("limits") or {}), name: 1}
+            first["limits"] = {**(first.get("limits") or {}), name: count}

@@ -12,6 +12,7 @@ from testbed.cni.objects.device_plugins import NodePolicy, Offer
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.multus import RESOURCE_NAME
+from testbed.cni.objects.operators import NicClusterPolicy
 from testbed.cni.objects.placement import asked, labels_of
 from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Conflist
@@ -64,17 +65,19 @@ class Devices:
                     pod.context.emit(events.POD(host=pod.host.name), pod.name, f"pending: {error.message}")
                 waits = True
             yield from pause(min(EVERY, deadline - time.monotonic()))
-        for vfs in held.vfs.values():
+        for resource, vfs in held.vfs.items():
             for vf, nic in vfs.items():
-                pod.host.claim_vf(vf, nic)
+                pod.host.claim_vf(vf, nic, mtu=offered[resource].mtu)
         return held
 
     def free(self, host: Host, cluster: Cluster) -> Counter[str]:
         """Return the devices of a node that no pod has, by resource."""
-        found = Counter({name: offer.amount for name, offer in offers(host, cluster).items()})
-        for pod, held in self._held.items():
-            if pod.host is host:
-                found.subtract(held.amounts)
+        others = [held for pod, held in self._held.items() if pod.host is host]
+        taken = {vf for held in others for vfs in held.vfs.values() for vf in vfs}
+        found = Counter[str]()
+        for name, offer in offers(host, cluster).items():
+            used = sum(held.amounts.get(name, 0) for held in others)
+            found[name] = len(offer.vfs.keys() - taken) if offer.vfs else offer.amount - used
         return found
 
     def give_back(self, pod: Pod) -> None:
@@ -118,13 +121,18 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     node = next((one for one in cluster.all("Node") if one.name == host.name), None)
     status = node.data.get("status") or {} if node else {}
     maps = [one.data.get("data") or {} for one in cluster.all("ConfigMap")]
+    maps += [
+        data for one in cluster.all("NicClusterPolicy") for data in NicClusterPolicy.model_validate(one.spec).data()
+    ]
     shared = [device for data in maps for device in device_plugins.shared_devices(data)]
+    resources = [resource for data in maps for resource in device_plugins.resources(data)]
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
     exclusive = is_exclusive()
-    found = device_plugins.offers(
-        host.interfaces, labels_of(host.name, node), status, shared, policies, exclusive=exclusive
-    )
-    return {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
+    labels = labels_of(host.name, node)
+    found = device_plugins.offers(host.interfaces, labels, status, shared, policies, resources, exclusive=exclusive)
+    found = {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
+    others = {alias: offer for name, offer in found.items() if offer.vfs for alias in device_plugins.aliases(name)}
+    return {**others, **found}
 
 
 def is_exclusive() -> bool:
@@ -140,12 +148,20 @@ def pending(known: Object, reason: str) -> Object:
 
 
 RXE = {"type": "rxe"}
+SRIOV = "sriov"
+
+
+def vlan_of(plugin: Mapping[str, Any]) -> int:
+    """Return the VLAN that a plugin's VF has on its NIC; 0 for none."""
+    found = plugin.get("vlan")
+    return found if isinstance(found, int) else 0
 
 
 class Given:
     """The devices of one pod, assigned to its networks in order."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, host: Host, held: Held) -> None:
+        self._host, self._held = host, held
         self._shared, self._rdma = held.shared, held.rdma
         self._vfs: dict[str, Iterator[str]] = {name: iter(vfs) for name, vfs in held.vfs.items()}
 
@@ -153,8 +169,11 @@ class Given:
         """Return the network with the VF of its resource, or with the RDMA device that its master shares."""
         plugins = [dict(one) for one in network.plugins]
         resource = definition.annotations.get(RESOURCE_NAME, "")
+        resource = next((name for name in (resource, *device_plugins.aliases(resource)) if name in self._vfs), "")
         if vf := next(self._vfs.get(resource, iter(())), None):
             plugins[0] |= {"deviceID": vf, **({"device": vf} if plugins[0]["type"] == "host-device" else {})}
+            if plugins[0]["type"] == SRIOV:
+                self._host.claim_vf(vf, self._held.vfs[resource][vf], vlan=vlan_of(plugins[0]))
             if resource in self._rdma and RXE["type"] not in network.types:
                 plugins.append(RXE)
         elif RXE["type"] not in network.types and any(map(self._is_shared, plugins)):

@@ -156,18 +156,40 @@ class Host(Node[HostInterface]):
         It is a macvlan child, which the plugin host-device can give to a pod. It comes back when the pod's namespace
         ends without DEL: down, and named as in the pod, or dev and its index if the host has that name.
         """
+        self._add_vf(name, self[parent].index)
+
+    def _add_vf(self, name: str, parent: int) -> None:
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
-        self.kernel.add_macvlan(name, self[parent].index, mac)
+        self.kernel.add_macvlan(name, parent, mac)
         self._vfs[self.kernel.index(name)] = mac
 
-    def claim_vf(self, name: str, parent: str) -> None:
-        """Make a VF that is known by its PCI address, if it does not exist, or give it its name again."""
+    def claim_vf(self, name: str, parent: str, *, vlan: int = 0, mtu: int = 0) -> None:
+        """Make a VF that is known by its PCI address, if it does not exist, or give it its name again.
+
+        With a `vlan` its frames are in this VLAN on the NIC's link, and have no tag on the VF. An `mtu`, in bytes, is
+        that of the NIC, too.
+        """
+        nic = self[parent]
+        if mtu and nic.mtu != mtu:
+            nic.set_mtu(mtu)
+        below = self._vlan_device(parent, vlan) if vlan else nic.index
         mac = pod_mac(self.context.lab, f"{self.name}/{name}")
         for index, (present, its) in self.kernel.macvlans().items():
             if name == present or self._vfs.get(index) == mac or its == mac:
-                self.kernel.set_link(index, up=False, name=name)
-                return
-        self.add_vf(name, parent)
+                if self.kernel.parent(index) == below:
+                    self.kernel.set_link(index, up=False, name=name, mtu=mtu)
+                    return
+                self.kernel.delete_link(index)
+                break
+        self._add_vf(name, below)
+
+    def _vlan_device(self, parent: str, vlan: int) -> int:
+        """Return the index of the device by which VFs of a NIC are in a VLAN, which is made if there is none."""
+        index = self[parent].index
+        there = next((name for name, number in self.kernel.vlans_on(index).items() if number == vlan), "")
+        found = self.kernel.index(there) if there else self.kernel.add_vlan(f"{parent}.{vlan}", index, vlan)
+        self.kernel.set_link(found, up=True)
+        return found
 
     def forget_vfs(self) -> None:
         """Forget its VFs, which end with a reboot: device plugins make them again."""

@@ -80,8 +80,15 @@ def test_rdma_comes_behind_all_that_changes_the_interface():
         assert [plugin["type"] for plugin in found] == ["macvlan", "coordinator", "tuning", "rxe"]
     for vf in ({"enableRdma": True}, {"rdmaIsolation": True}):
         found = plugins(cniType="sriov", sriov={"resourceName": "x/y", "mtu": 1400, **vf})
-        assert [plugin["type"] for plugin in found] == ["host-device", "tuning", "coordinator", "rxe"]
+        assert [plugin["type"] for plugin in found] == ["sriov", "tuning", "coordinator", "rxe"]
     assert "rxe" not in str(plugins(cniType="sriov", sriov={"resourceName": "x/y"}))
+
+
+def test_a_vf_has_its_vlan_and_pools_of_its_nic_s_subnet():
+    vf = {"resourceName": "x/y", "vlanID": 100, "ippools": {"ipv4": ["rail1-*"], "matchMasterSubnet": True}}
+    sriov, _ = plugins(cniType="sriov", sriov=vf)
+    ipam = {"type": "ippool", "match_master_subnet": True, "default_ipv4_ippool": ["rail1-*"]}
+    assert sriov == {"type": "sriov", "vlan": 100, "ipam": ipam}
 
 
 def test_a_definition_is_made_follows_its_config_and_ends_with_it(cluster):
@@ -153,9 +160,7 @@ VF = {"resourceName": "x/y"}
         ({"cniType": "macvlan", "macvlan": {**NIC, "vlanID": 4095}}, "spec.macvlan.vlanID: Input should be less than"),
         ({"cniType": "macvlan", "macvlan": {**NIC, "enableRdma": True}}, "enableRdma: rdmaResourceName is missing"),
         ({"cniType": "macvlan", "macvlan": {**NIC, "master": "eth1"}}, "spec.macvlan.master must be a list"),
-        ({"cniType": "sriov", "sriov": {**VF, "vlanID": 100}}, "sriov.vlanID is not supported: a VF of the lab has"),
         ({"cniType": "sriov", "sriov": {**VF, "maxTxRateMbps": 1}}, "sriov.maxTxRateMbps is not supported"),
-        ({"cniType": "sriov", "sriov": {**VF, "ippools": {"matchMasterSubnet": True}}}, "sriov.ippools.matchMasterSub"),
         ({"cniType": "macvlan", "macvlan": NIC, "ippools": {}}, "spec.ippools is not supported"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"mode": "x"}}, "spec.coordinator.mode must be 'auto'"),
         ({"cniType": "macvlan", "macvlan": NIC, "coordinator": {"mode": "disable"}}, "spec.coordinator.mode must be"),

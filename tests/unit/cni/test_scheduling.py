@@ -34,7 +34,7 @@ class Node:
     def __str__(self) -> str:
         return self.name
 
-    def claim_vf(self, *_: str) -> None:
+    def claim_vf(self, *_: str, mtu: int) -> None:
         """A VF is made without a kernel."""
 
 

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from testbed.cni.ipam import reclaim
 from testbed.cni.plugins.contract import Call, Refusal, own, validated
 from testbed.cni.plugins.coordinator import detection, tuning, veth
 from testbed.cni.plugins.coordinator.detection import Wire
@@ -90,7 +91,12 @@ def call(asked: Call, shared: Path | None = None) -> Mapping[str, Any] | None:
         if asked.command == "CHECK":
             check(nic)
             return None
-        return add(nic)
+        try:
+            return add(nic)
+        except Refusal as refusal:
+            if shared and refusal.code == detection.CONFLICT:
+                reclaim.release_conflicting(shared, asked.container)
+            raise
 
 
 def add(nic: Nic) -> Mapping[str, Any]:
