@@ -20,7 +20,8 @@ from testbed.errors import InputError
 
 MAX_NODES = 50_000
 """Keys and values with all aliases written out: a lab of 3000 hosts has fewer."""
-MAX_DEPTH = 20
+MAX_DEPTH, LITERAL_DEPTH = 20, 100
+"""Levels of a file, and of one with objects of others: definitions of kinds nest their schemas deeply."""
 
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {yaml.ScalarEvent: "str", yaml.SequenceStartEvent: "seq", yaml.MappingStartEvent: "map"}
@@ -86,9 +87,10 @@ class YamlDocument:
         return mark
 
 
-def parse(text: str, source: str, what: str) -> list[YamlDocument]:
-    """Return the documents of a text; `what` is its kind with the article: ``a topology``. InputError."""
-    return [YamlDocument(root, source) for root in _Reader(text, source, what).read()]
+def parse(text: str, source: str, what: str, *, literal: bool = False) -> list[YamlDocument]:
+    """Return the documents of a text; `what` is its kind with the article: ``a topology``. With `literal` ``${…}`` and
+    ``{{…}}`` are text, as kubectl takes them. InputError."""
+    return [YamlDocument(root, source) for root in _Reader(text, source, what, literal=literal).read()]
 
 
 def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
@@ -98,8 +100,10 @@ def _key(content: _Entries, step: str | int) -> tuple[Mark, _Node] | None:
 
 
 class _Reader:
-    def __init__(self, text: str, source: str, what: str) -> None:
+    def __init__(self, text: str, source: str, what: str, *, literal: bool) -> None:
         self.text = text
+        self.literal = literal
+        self.depth = LITERAL_DEPTH if literal else MAX_DEPTH
         self.source = source
         self.what = what
         self.anchors: dict[str, _Node] = {}
@@ -119,7 +123,7 @@ class _Reader:
 
     def _check_characters(self) -> None:
         check_size(self.text, self.source, self.what.partition(" ")[2])
-        if found := _TEMPLATE.search(self.text):
+        if not self.literal and (found := _TEMPLATE.search(self.text)):
             self._fail(
                 Mark.of(self.text, found.end(1)),
                 "'{{' begins a template; containerlab and Helm fill templates in from other files, testbed does not: "
@@ -193,6 +197,8 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> Any:
         text: str = event.value
+        if self.literal:
+            return _plain(text) if event.implicit[0] else text
         if has_variable(text):
             self._fail(
                 mark,
@@ -213,8 +219,8 @@ class _Reader:
             self._count(child, alias, depth + 1)
 
     def _check_limits(self, mark: Mark, nodes: int, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            self._fail(mark, f"nested deeper than {MAX_DEPTH} levels, the limit for {self.what}")
+        if depth > self.depth:
+            self._fail(mark, f"nested deeper than {self.depth} levels, the limit for {self.what}")
         self.total += nodes
         if self.total > MAX_NODES:
             self._fail(mark, f"more than {MAX_NODES} values with all aliases written out, the limit for {self.what}")

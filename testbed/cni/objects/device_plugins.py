@@ -23,8 +23,12 @@ install it. It is in no object, so a lab knows a resource under all of them."""
 OF_PLUGIN = "intel.com"
 """The prefix of sriov-network-device-plugin's resources that name none."""
 NO_IDS = "is not supported: the lab's NICs have no PCI addresses and IDs; select"
-UNKNOWN = "vendors", "deviceIDs", "devices", "drivers", "vendor", "deviceID", "rootDevices", "pciAddresses"
-"""Selectors that a lab cannot check; beside names of NICs they choose nothing."""
+ADDRESSES = "rootDevices", "pciAddresses"
+IDS = "vendors", "deviceIDs", "devices", "drivers", "vendor", "deviceID"
+"""Selectors that a lab cannot check. Beside names of NICs they choose nothing; alone, IDs choose all NICs of a node."""
+ALL = "*"
+"""The name for all NICs of a node."""
+BY_IDS = "selects NICs by IDs, which a lab's do not have: all NICs of a node are selected"
 MOST_VFS = 128
 _PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
 
@@ -50,8 +54,11 @@ def _named_by(names: str) -> BeforeValidator:
     """Refuse selectors that a lab cannot check, unless `names` choose the NICs."""
 
     def check(value: Any) -> Any:
-        if isinstance(value, dict) and not value.get(names) and (found := [key for key in UNKNOWN if value.get(key)]):
-            raise ValueError(f"{found[0]} {NO_IDS} them by {names}")
+        if isinstance(value, dict) and not value.get(names):
+            if found := [key for key in ADDRESSES if value.get(key)]:
+                raise ValueError(f"{found[0]} {NO_IDS} them by {names}")
+            if any(value.get(key) for key in IDS):
+                return {**value, names: [ALL]}
         return value
 
     return BeforeValidator(check)
@@ -163,6 +170,8 @@ class Resource(Part):
 
     def vfs(self) -> dict[str, list[int]]:
         """Return the numbers of VFs of each NIC. InputError."""
+        if ALL in self.selectors.pfNames:
+            raise InputError("selectors: a lab's NICs have no IDs; select VFs by pfNames, such as eth1#0-3")
         if whole := [name for name in self.selectors.pfNames if "#" not in name]:
             raise InputError(f"selectors.pfNames: {whole[0]} has no VFs in a lab unless it says which: {whole[0]}#0-3")
         return self.selectors.by_name(MOST_VFS)
@@ -230,6 +239,14 @@ def amount(name: str, value: Any) -> int:
     raise InputError(f"{name}: {value!r} is not a number of devices")
 
 
+def selects_by_ids(kind: str, data: Mapping[str, Any]) -> bool:
+    """Return whether an object, which is valid, selects NICs by their IDs alone: a SriovNetworkNodePolicy by its
+    `spec`, others by the `data` of a ConfigMap."""
+    if kind == "SriovNetworkNodePolicy":
+        return ALL in NodePolicy.model_validate(data).nicSelector.pfNames
+    return any(ALL in one.selectors.ifNames for one in shared_devices(data))
+
+
 NOT_STARTED = (
     "k8s-rdma-shared-dev-plugin does not start in RDMA's exclusive mode (incorrect RDMA subsystem network namespace): "
     "the lab needs `rdma_mode: shared`."
@@ -244,13 +261,16 @@ def offers(
     policies: Iterable[NodePolicy],
     resources: Iterable[Resource] = (),
     *,
+    nics: Sequence[str] = (),
     exclusive: bool = False,
 ) -> dict[str, Offer]:
-    """Return the offers of a node with these interfaces and labels. The offer of a plugin replaces that of `status`, as
-    in kubelet. k8s-rdma-shared-dev-plugin does not start in exclusive mode (ValidateRdmaSystemMode)."""
+    """Return the offers of a node with these interfaces and labels; `nics` are those with a link. The offer of a plugin
+    replaces that of `status`, as in kubelet. k8s-rdma-shared-dev-plugin does not start in exclusive mode
+    (ValidateRdmaSystemMode)."""
     found = allocatable(status)
     for device in shared:
-        there = [name for name in device.selectors.ifNames if name in interfaces]
+        wanted = nics if ALL in device.selectors.ifNames else device.selectors.ifNames
+        there = [name for name in wanted if name in interfaces]
         found[device.resource] = (
             Offer(0, why_none=NOT_STARTED) if exclusive else Offer(device.rdmaHcaMax if there else 0, shared=there)
         )
@@ -258,8 +278,9 @@ def offers(
     for policy in sorted(policies, key=lambda one: one.priority):
         if policy.nodeSelector.items() <= labels.items():
             of_resource = functions.setdefault(policy.resource, {})
-            for name, numbers in policy.nicSelector.by_name(policy.numVfs).items():
-                of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
+            for chosen, numbers in policy.nicSelector.by_name(policy.numVfs).items():
+                for name in nics if chosen == ALL else [chosen]:
+                    of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
     with_rdma = {policy.resource for policy in policies if policy.isRdma}
     for one in resources:
         of_resource = functions.setdefault(one.resource, {})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from testbed.cni.objects.coordinator import CoordinatorSpec
-from testbed.cni.objects.device_plugins import ConfigMapData, NodePolicy, NodeStatus
+from testbed.cni.objects.device_plugins import BY_IDS, ConfigMapData, NodePolicy, NodeStatus, selects_by_ids
 from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
 from testbed.cni.objects.multus import MultusConfig
 from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, MacvlanNetwork, NicClusterPolicy, SriovNetwork
@@ -130,7 +130,9 @@ def load(file: Path) -> Manifest:
     """Return all objects of a file, of a List its items. InputError, with places, for what is wrong in it."""
     content = text.decode(text.read(file, "file of objects", "*.y*ml"), str(file)).removeprefix("\ufeff")
     documents = [
-        document for document in parse(content, str(file), "a file of objects") if document.value() is not None
+        document
+        for document in parse(content, str(file), "a file of objects", literal=True)
+        if document.value() is not None
     ]
     if not documents:
         raise InputError("it contains no object", where=str(file))
@@ -141,7 +143,16 @@ def load(file: Path) -> Manifest:
             unread.append(kind)
         else:
             objects.append(replace(_read(value, Problems(document)), document=document))
-    return Manifest(objects, list(map(passed_over, dict.fromkeys(unread))))
+    remarks = [f"{one} {BY_IDS}" for one in objects if _selects_by_ids(one)]
+    return Manifest(objects, [*map(passed_over, dict.fromkeys(unread)), *remarks])
+
+
+def _selects_by_ids(one: Object) -> bool:
+    if one.kind == "NicClusterPolicy":
+        return any(selects_by_ids(one.kind, data) for data in NicClusterPolicy.model_validate(one.spec).data())
+    return one.kind in ("SriovNetworkNodePolicy", "ConfigMap") and selects_by_ids(
+        one.kind, one.data.get("data") or one.spec
+    )
 
 
 def _items(document: YamlDocument) -> Iterator[YamlDocument]:

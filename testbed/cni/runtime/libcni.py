@@ -28,6 +28,7 @@ SETTLE_S, LOOK_S = 10.0, 0.1
 (SettleAddresses), and the pause between two looks."""
 AGAIN_S = 1.0
 """Pause before a repeated DEL."""
+EVERYWHERE = ("0.0.0.0/0", "::/0")
 SHARED = "cluster"
 """The directory of the run that all nodes share."""
 STATE, VOLATILE = "/var/lib/cni", "/run/cni"
@@ -101,6 +102,13 @@ class Runtime:
             what = f"pod {attachment.pod}: {failed('ADD', conflist, wrong.plugin)}"
             raise CniError(f"{what}: {wrong.text}", code=wrong.code)
         return results[-1]
+
+    def forget_default(self, conflist: Conflist, attachment: Attachment, gateways: Sequence[str]) -> None:
+        """Take default routes out of the kept result, but those to `gateways` (Multus: DeleteDefaultGWCache)."""
+        result = self._cache.read(conflist.name, attachment)
+        if result and "routes" in result:
+            routes = [one for one in result["routes"] if one.get("dst") not in EVERYWHERE or one.get("gw") in gateways]
+            self._cache.write(conflist, attachment, {**result, "routes": routes})
 
     def check(self, conflist: Conflist, attachment: Attachment) -> Steps[None]:
         """Run CHECK of each plugin, in order, unless the conflist has `disableCheck`."""

@@ -36,7 +36,7 @@ from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Maker, Network, PodRequest
 from testbed.lab.steps import Steps, in_order, together
 from testbed.protocol import events
-from testbed.topology import pod_mac
+from testbed.topology import address_of, pod_mac
 
 OWN_PLUGINS = "cni-plugins"
 """The directory beside a scenario or a test with the user's own plugins, which are searched first."""
@@ -112,6 +112,10 @@ class PodNetworks:
         with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
             self.objects(pod.context).put(known)
         begun = self._attached.setdefault(pod, [])
+        routed = [address_of(gateway) for one in wanted for gateway in one.default_route or ()]
+        if len({one.version for one in routed}) < len(routed):
+            raise InputError(f"pod {pod.name}: multus does not support ECMP for default-route")
+        chosen = any(one.default_route is not None for one in wanted)
 
         def add(one: _Wanted, network: Conflist) -> Steps[None]:
             attachment = attachment_of(pod, one, container)
@@ -119,6 +123,9 @@ class PodNetworks:
             result = yield from reported(pod, "ADD", network, attachment, runtime.add(network, attachment, limit))
             assert result is not None, "ADD has a result"
             take_in(pod, attachment, result)
+            if chosen:
+                route(pod, attachment, one.default_route or ())
+                runtime.forget_default(network, attachment, one.default_route or ())
 
         if not caller.side_by_side:
             for one, network in zip(wanted, lists, strict=True):
@@ -156,7 +163,8 @@ class PodNetworks:
             network = definition.conflist(one.name, f"{there}: spec.config")
         else:
             network = conflist.of_name(one.name, self._directory)
-        return _Wanted(given.device(there, network), one.interface or interface, one.capabilities)
+        network = conflist.with_arguments(given.device(there, network), one.arguments)
+        return _Wanted(network, one.interface or interface, one.capabilities, one.default_route)
 
     def check(self, pod: Pod) -> Steps[None]:
         if pod not in self._attached:
@@ -252,6 +260,8 @@ class _Wanted:
     interface: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     """The capability values for its plugins and this pod."""
+    default_route: Sequence[str] | None = None
+    """The gateways of the pod's default routes, if they go by this network."""
 
 
 @contextlib.contextmanager
@@ -342,6 +352,16 @@ def raise_first(outcomes: Sequence[Any]) -> None:
         errors[0].add_note(str(other))
     if errors:
         raise errors[0]
+
+
+def route(pod: Pod, attachment: Attachment, gateways: Sequence[str]) -> None:
+    """Set the pod's default routes by an interface to `gateways`, and delete its others, as Multus does if one network
+    asks for it (pkg/netutils: DeleteDefaultGW, SetDefaultGW)."""
+    given = {f"-{address_of(gateway).version}": gateway for gateway in gateways}
+    for family in ("-4", "-6"):
+        pod.use("ip", family, "route", "flush", "default", "dev", attachment.interface, check=False)
+        if gateway := given.get(family):
+            pod.use("ip", family, "route", "add", "default", "via", gateway, "dev", attachment.interface)
 
 
 def take_in(pod: Pod, attachment: Attachment, result: Result) -> None:

@@ -129,7 +129,10 @@ def offers(host: Host, cluster: Cluster) -> dict[str, Offer]:
     policies = [NodePolicy.model_validate(one.spec) for one in cluster.all("SriovNetworkNodePolicy")]
     exclusive = is_exclusive()
     labels = labels_of(host.name, node)
-    found = device_plugins.offers(host.interfaces, labels, status, shared, policies, resources, exclusive=exclusive)
+    nics = [name for name, end in host.interfaces.items() if end.plan and not end.plan.bond]
+    found = device_plugins.offers(
+        host.interfaces, labels, status, shared, policies, resources, nics=nics, exclusive=exclusive
+    )
     found = {name: replace(offer, rdma=offer.rdma and not exclusive) for name, offer in found.items()}
     others = {alias: offer for name, offer in found.items() if offer.vfs for alias in device_plugins.aliases(name)}
     return {**others, **found}

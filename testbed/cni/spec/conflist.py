@@ -200,6 +200,17 @@ def make(value: Mapping[str, Any]) -> Conflist:
     return _read(JsonDocument(data, source, "conflist").value, data, Problems(None, source))
 
 
+def with_arguments(network: Conflist, arguments: Mapping[str, Any]) -> Conflist:
+    """Return the network whose plugins have these arguments as `args.cni`, beside their own (Multus)."""
+    if not arguments:
+        return network
+    plugins = []
+    for plugin in network.plugins:
+        args = plugin.get("args") or {}
+        plugins.append({**plugin, "args": {**args, "cni": {**(args.get("cni") or {}), **arguments}}})
+    return make({**json.loads(network.data), "plugins": plugins})
+
+
 def parse(data: bytes, source: str) -> Conflist:
     """Return the conflist of a file's bytes; `source` is its name in errors."""
     document = JsonDocument(data, source, "conflist")

@@ -4,9 +4,9 @@ Source: Kubernetes Network Custom Resource Definition De-facto Standard 1.3, sec
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
@@ -37,7 +37,11 @@ class Selected:
     interface: str = ""
     """Empty: net1, net2, … by its position."""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
-    """The capability values for the plugins: `mac`, `ips`."""
+    """The capability values for the plugins: `mac`, `ips`, `bandwidth`, `portMappings`."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What the plugins get as `args.cni` in their configuration (`cni-args`)."""
+    default_route: Sequence[str] | None = None
+    """The gateways of the pod's default routes, by this network's interface; empty: it has no default route."""
     or_file: bool = False
     """True if it is a file with this name where no definition has it."""
 
@@ -56,6 +60,14 @@ def check_address(text: str) -> str:
     return text
 
 
+def check_gateway(text: str) -> str:
+    try:
+        ip_address(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is not an IP address") from None
+    return text
+
+
 class _Element(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -64,23 +76,25 @@ class _Element(BaseModel):
     interface: str = ""
     ips: list[Annotated[str, AfterValidator(check_address)]] = []
     mac: Annotated[str, AfterValidator(check_mac)] = ""
+    bandwidth: dict[str, int] = {}
+    ports: Annotated[list[dict[str, Any]], Field(alias="portMappings")] = []
+    arguments: Annotated[dict[str, Any], Field(alias="cni-args")] = {}
+    default_route: Annotated[
+        list[Annotated[str, AfterValidator(check_gateway)]] | None, Field(alias="default-route")
+    ] = None
+    gateway: Any = None
+    """Ignored, as in Multus: `default-route` had this name once."""
 
     def selected(self, namespace: str) -> Selected:
         """Return the network, by default in the namespace of its pod."""
-        asked = {"mac": self.mac, "ips": self.ips}
+        asked = {"mac": self.mac, "ips": self.ips, "bandwidth": self.bandwidth, "portMappings": self.ports}
         given = {key: value for key, value in asked.items() if value}
-        return Selected(self.name, self.namespace or namespace, self.interface, given)
+        namespace = self.namespace or namespace
+        return Selected(self.name, namespace, self.interface, given, self.arguments, self.default_route)
 
 
 _ELEMENTS = TypeAdapter(Annotated[list[_Element], Field(min_length=1)])
-NOT_SUPPORTED = {
-    "default-route": "the first network whose plugins set a default route has it",
-    "cni-args": "put it in the definition's `config`",
-    "infiniband-guid": "the lab's NICs are Ethernet",
-    "bandwidth": "put it in the definition's `config`",
-    "portMappings": "no plugin of the lab supports it",
-    "ipam-claim-reference": "the lab has no IPAM claims",
-}
+NOT_SUPPORTED = {"infiniband-guid": "the lab's NICs are Ethernet", "ipam-claim-reference": "the lab has no IPAM claims"}
 
 
 def selected(annotations: Mapping[str, str], namespace: str) -> list[Selected]:

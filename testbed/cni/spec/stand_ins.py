@@ -63,9 +63,8 @@ def replaced(network: Conflist, lacks: Callable[[str], bool]) -> Conflist:
         kind = str(config["type"])
         ipam = config.get("ipam")
         try:
-            of = ipam.get("type") if isinstance(ipam, Mapping) else ""
-            if of in IPAM and lacks(str(of)):
-                config["ipam"] = IPAM[str(of)](ipam)
+            if isinstance(ipam, Mapping) and (of := str(ipam.get("type"))) in IPAM and lacks(of):
+                config["ipam"] = IPAM[of](ipam)
             if kind == "sriov" and lacks(kind):
                 plugins += _host_device(config)
             elif kind == "rdma" and lacks(kind):

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from testbed.cni.objects import manifests
-from testbed.cni.objects.device_plugins import NodePolicy, Offer, SharedDevice, offers, shared_devices
+from testbed.cni.objects.device_plugins import (
+    NodePolicy,
+    Offer,
+    SharedDevice,
+    offers,
+    resources,
+    selects_by_ids,
+    shared_devices,
+)
 from testbed.cni.objects.manifests import Object
 from testbed.cni.runtime.scheduling import asked
 from testbed.errors import InputError
@@ -79,6 +87,35 @@ def test_a_node_may_say_itself_what_it_has():
     assert of_node(status=status)["spidernet.io/vfs"] == Offer(64)
 
 
+def test_ids_alone_select_all_nics_of_a_node_and_beside_names_nothing():
+    """A lab's NICs have none: a selection by them is told in a remark."""
+    by_ids = {**GPU1, "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"]}}
+    both = {**GPU1, "resourceName": "both", "selectors": {"vendors": ["15b3"], "ifNames": ["eth0"]}}
+    shared = map(SharedDevice.model_validate, (by_ids, both))
+    policies = [NodePolicy.model_validate(VFS | {"nicSelector": {"vendor": "15b3"}, "numVfs": 1})]
+    found = offers(["eth0", "eth1", "dummy0"], {}, {}, shared, policies, nics=["eth0", "eth1"])
+    assert found["spidernet.io/gpu1"].shared == ["eth0", "eth1"]
+    assert found["spidernet.io/both"].shared == ["eth0"]
+    assert found["spidernet.io/vfs"].vfs == {"eth0v0": "eth0", "eth1v0": "eth1"}
+    assert selects_by_ids("ConfigMap", config_map(by_ids)["data"])
+    assert not selects_by_ids("ConfigMap", config_map(both)["data"])
+
+
+def test_resources_of_sriov_network_device_plugin():
+    given = {"resourceName": "rail1", "selectors": {"vendors": ["15b3"], "pfNames": ["eth1#0-1"], "isRdma": True}}
+    data = {"config.json": json.dumps({"resourceList": [given]})}
+    found = offers(["eth1"], {}, {}, [], [], resources(data))
+    assert found == {"intel.com/rail1": Offer(2, {"eth1v0": "eth1", "eth1v1": "eth1"}, rdma=True)}
+    for selectors, wrong in (
+        ({"vendors": ["15b3"]}, "a lab's NICs have no IDs; select VFs by pfNames"),
+        ({"pfNames": ["eth1"]}, "eth1 has no VFs in a lab unless it says which: eth1#0-3"),
+        ({"pciAddresses": ["0000:03:02.0"]}, "pciAddresses is not supported"),
+    ):
+        text = json.dumps({"resourceList": [{"resourceName": "r", "selectors": selectors}]})
+        with pytest.raises(InputError, match=wrong):
+            manifests.make(config_map(text=text))
+
+
 def test_other_config_maps_are_left_alone():
     for text in ("{", '{"resourceList": []}', "anything"):
         assert manifests.make(config_map(text=text)).kind == "ConfigMap"
@@ -91,10 +128,6 @@ def test_other_config_maps_are_left_alone():
         (config_map(text='{"configList": ['), "data.config.json:1:17: not valid JSON"),
         (config_map({**GPU1, "rdmaHcaMax": -1}), "data.config.json:1:121: configList[0].rdmaHcaMax: Input sh"),
         (config_map({**GPU1, "rdmaHcaMax": "100"}), "data.config.json:1:121: configList[0].rdmaHcaMax must be an"),
-        (
-            config_map({**GPU1, "selectors": {"vendors": ["15b3"]}}),
-            "data.config.json:1:139: vendors is not supported: the lab's NICs have no PCI addresses and IDs; select",
-        ),
         (
             config_map({**GPU1, "selectors": {"ifNames": []}}),
             "data.config.json:1:151: too few entries in configList[0].sel",

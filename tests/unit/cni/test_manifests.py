@@ -127,6 +127,29 @@ def test_a_file_with_a_mistake_changes_nothing(tmp_path):
     assert cluster.list("NetworkAttachmentDefinition") == []
 
 
+def test_variables_templates_and_deep_schemas_of_others_are_text(tmp_path):
+    """A ConfigMap with a script, an alarm with a template, the definition of a kind: kubectl takes them as they are."""
+    deep = "".join(f"{'  ' * n}a:\n" for n in range(1, 60))
+    text = f"""\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: script}}
+data:
+  run.sh: |
+    echo "${{HOME:-/root}}" $${{X}} {{{{ $labels.node }}}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: x}}
+spec:
+{deep}
+"""
+    (tmp_path / "f.yaml").write_text(text)
+    found = manifests.load(tmp_path / "f.yaml")
+    assert found.objects[0].data["data"]["run.sh"] == 'echo "${HOME:-/root}" $${X} {{ $labels.node }}\n'
+    assert found.notes == ["CustomResourceDefinition is passed over: nothing in a lab reads it"]
+
+
 def test_the_public_docstring_names_the_kinds():
     assert all(kind in (Objects.__doc__ or "") for kind in KINDS)
 

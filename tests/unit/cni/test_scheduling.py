@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -29,7 +32,7 @@ class Node:
     """A host as far as the scheduler looks at it."""
 
     name: str
-    interfaces = ("eth1",)
+    interfaces: ClassVar[Mapping[str, Any]] = {"eth1": SimpleNamespace(plan=None)}
 
     def __str__(self) -> str:
         return self.name

@@ -35,6 +35,26 @@ def test_the_list_asks_for_addresses_and_macs():
     ]
 
 
+def test_what_plugins_get_beside_their_configuration():
+    (found,) = selected(
+        json.dumps(
+            [
+                {
+                    "name": "rail1",
+                    "bandwidth": {"ingressRate": 1000},
+                    "portMappings": [{"hostPort": 80, "containerPort": 8080, "protocol": "tcp"}],
+                    "cni-args": {"policy": "x"},
+                    "default-route": ["10.0.10.1", "fd00::1"],
+                    "gateway": ["10.0.10.1"],
+                }
+            ]
+        )
+    )
+    assert sorted(found.capabilities) == ["bandwidth", "portMappings"]
+    assert found.arguments == {"policy": "x"}
+    assert found.default_route == ["10.0.10.1", "fd00::1"]
+
+
 @pytest.mark.parametrize(
     ("text", "wrong", "place"),
     [
@@ -50,9 +70,9 @@ def test_the_list_asks_for_addresses_and_macs():
         ('[{"name": "rail1", "mac": "02:00"}]', "[0].mac: '02:00' is not a MAC address", ":1:27"),
         ('[{"name": "rail1", "ips": ["10.0.0.256"]}]', "[0].ips[0]: '10.0.0.256' is not an IP address", ":1:28"),
         (
-            '[{"name": "rail1", "bandwidth": {}}]',
-            "[0].bandwidth is not supported: put it in the definition's `config`",
-            ":1:33",
+            '[{"name": "rail1", "infiniband-guid": "c2:b0"}]',
+            "[0].infiniband-guid is not supported: the lab's NICs are Ethernet",
+            ":1:39",
         ),
     ],
 )
