@@ -71,6 +71,26 @@ def test_what_plugins_are_given(lab):
     pod.delete()
 
 
+def test_one_network_has_the_default_route_and_the_others_have_none(lab):
+    """Multus' `default-route`: it deletes the others' and those of their results, so CHECK holds."""
+    for name, number in (("one", 1), ("two", 2)):
+        routes = [{"dst": "0.0.0.0/0", "gw": f"10.5{number}.0.1"}]
+        addresses = {"type": "host-local", "ranges": [[{"subnet": f"10.5{number}.0.0/24"}]], "routes": routes}
+        config = network({"type": "macvlan", "master": "eth1", "ipam": addresses}, name=name)
+        metadata = {"name": name}
+        definition = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata}
+        lab.objects.apply({**definition, "spec": {"config": json.dumps(config)}})
+    asked = [{"name": "one"}, {"name": "two", "default-route": ["10.52.0.254"]}]
+    pod = lab.pods.create(lab.host("node1"), "p", [bridge()], annotations={NETWORKS: json.dumps(asked)})
+    routes = json.loads(pod.use("ip", "-j", "route", "show", "default").stdout)
+    assert [(route["dev"], route["gateway"]) for route in routes] == [("net2", "10.52.0.254")]
+    pod.check()
+    pod.delete()
+    twice = json.dumps([{"name": name, "default-route": ["10.50.0.1"]} for name in ("one", "two")])
+    with pytest.raises(InputError, match="multus does not support ECMP for default-route"):
+        lab.pods.create(lab.host("node1"), "p", [], annotations={NETWORKS: twice})
+
+
 @pytest.mark.parametrize(
     ("keys", "wrong"),
     [
