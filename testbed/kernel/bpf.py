@@ -26,6 +26,7 @@ _POINTERS: dict[str, tuple[Any, ...]] = {
     "bpf_object__find_program_by_name": (ctypes.c_void_p, ctypes.c_char_p),
     "bpf_map__attach_struct_ops": (ctypes.c_void_p,),
     "bpf_program__attach": (ctypes.c_void_p,),
+    "bpf_program__attach_cgroup": (ctypes.c_void_p, ctypes.c_int),
     "bpf_program__attach_tcx": (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p),
 }
 _NUMBERS: dict[str, tuple[Any, ...]] = {
@@ -34,6 +35,7 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {
     "bpf_map__fd": (ctypes.c_void_p,),
     "bpf_map_get_fd_by_id": (ctypes.c_uint32,),
     "bpf_map_delete_elem": (ctypes.c_int, ctypes.c_char_p),
+    "bpf_map_lookup_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p),
     "bpf_map_update_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64),
     "bpf_program__fd": (ctypes.c_void_p,),
     "bpf_map__set_max_entries": (ctypes.c_void_p, ctypes.c_uint32),
@@ -122,6 +124,11 @@ class BpfObject:
         """Attach a program to an interface of the calling thread's namespace."""
         return Link(self._checked("bpf_program__attach_tcx", self._program(program), ifindex, None))
 
+    def attach_cgroup(self, program: str, group: Path) -> Link:
+        """Attach a program to the sockets of the processes in a control group, and in those below it."""
+        with closing_fd(os.open(group, os.O_RDONLY)) as handle:
+            return Link(self._checked("bpf_program__attach_cgroup", self._program(program), handle))
+
     def filter(self, program: str, packets: socket.socket) -> None:
         """Have a program decide which packets a socket gets, as long as the socket is open."""
         number = _library().bpf_program__fd(self._program(program))
@@ -132,6 +139,12 @@ class BpfObject:
         status = _library().bpf_map_update_elem(_library().bpf_map__fd(self._map(name)), key, value, 0)
         if status:
             raise OSError(-status, os.strerror(-status), name)
+
+    def read(self, name: str, key: bytes, size: int) -> bytes | None:
+        """Return an entry of a map, whose values have `size` bytes; None if it is not there."""
+        value = ctypes.create_string_buffer(size)
+        found = _library().bpf_map_lookup_elem(_library().bpf_map__fd(self._map(name)), key, value)
+        return None if found else value.raw
 
     def delete(self, name: str, key: bytes) -> None:
         """Delete an entry of a map, if it is there."""

@@ -11,8 +11,8 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Mapping
-from ipaddress import IPv4Address
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from testbed.errors import TestbedError, UnsupportedError
@@ -83,6 +83,62 @@ def counters(table: str) -> dict[str, dict[str, int]]:
     """Return the counters of a table of `counting`: `packets` and `bytes` of each."""
     found = run(f"list counters table netdev {table}")
     return {entry["counter"]["name"]: entry["counter"] for entry in found if "counter" in entry}
+
+
+MASQUERADE = "0x4000"
+"""The mark of packets that leave with the node's address, as of kube-proxy (--iptables-masquerade-bit)."""
+Of = tuple[IPv4Address, str, int]
+"""An address, a protocol and a port."""
+
+
+def kube_proxy(services: Mapping[Of, Sequence[tuple[IPv4Address, int]]], local: IPv4Network | None) -> str:
+    """
+    Return the commands for a node's table of services with their endpoints, in the shape of kube-proxy's.
+
+    What its programs send and what it forwards goes to an endpoint, drawn at random. The node's address is its source
+    if its sender is not in `local`, the network of pods, or if an endpoint sends to itself. A service without endpoints
+    is rejected. The table is replaced at once; connections that are there stay with their endpoints, by conntrack.
+    Source: Kubernetes 1.31, pkg/proxy/nftables.
+    """
+    served = {of: ends for of, ends in services.items() if ends}
+    chains = []
+    mark = f"meta mark set meta mark or {MASQUERADE}"
+    for number, ((_, protocol, _), endpoints) in enumerate(served.items()):
+        for place, (address, port) in enumerate(endpoints):
+            to = f"meta l4proto {protocol.lower()} counter dnat to {address}:{port}"
+            chains.append(f"chain endpoint-{number}-{place} {{ ip saddr {address} {mark}; {to}; }}")
+        targets = ", ".join(f"{place} : goto endpoint-{number}-{place}" for place in range(len(endpoints)))
+        marked = f"ip saddr != {local} {mark}; " if local else ""
+        draw = f"numgen random mod {len(endpoints)} vmap {{ {targets} }}"
+        chains.append(f"chain service-{number} {{ {marked}counter; {draw}; }}")
+    to_chain = {of: f"goto service-{number}" for number, of in enumerate(served)}
+    to_none = {of: "goto reject-it" for of in services if of not in served}
+    match = "ip daddr . meta l4proto . th dport vmap"
+    nat = [
+        f"chain nat-{hook} {{ type nat hook {hook} priority dstnat; {match} @services; }}"
+        for hook in ("prerouting", "output")
+    ]
+    filtered = [
+        f"chain filter-{hook} {{ type filter hook {hook} priority filter; ct state new {match} @without-endpoints; }}"
+        for hook in ("forward", "output")
+    ]
+    leave = f"meta mark and {MASQUERADE} != {MASQUERADE} return; meta mark set meta mark xor {MASQUERADE}; masquerade"
+    body = [
+        *chains,
+        "chain reject-it { reject; }",
+        _verdicts("services", to_chain),
+        _verdicts("without-endpoints", to_none),
+        *nat,
+        *filtered,
+        f"chain postrouting {{ type nat hook postrouting priority srcnat; {leave}; }}",
+    ]
+    return "\n".join(["table ip kube-proxy {}", "delete table ip kube-proxy", "table ip kube-proxy {", *body, "}"])
+
+
+def _verdicts(name: str, verdicts: Mapping[Of, str]) -> str:
+    entries = ", ".join(f"{of[0]} . {of[1].lower()} . {of[2]} : {verdict}" for of, verdict in verdicts.items())
+    elements = f"elements = {{ {entries} }};" if entries else ""
+    return f"map {name} {{ type ipv4_addr . inet_proto . inet_service : verdict; {elements} }}"
 
 
 def forwarding(table: str, of: tuple[IPv4Address, int], to: tuple[IPv4Address, int]) -> str:

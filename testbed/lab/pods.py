@@ -70,7 +70,7 @@ class Objects(Protocol):
 
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
-    IPoIBNetwork, NicClusterPolicy, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
+    IPoIBNetwork, NicClusterPolicy, Service, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
     DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a NetworkAttachmentDefinition, and a
     SpiderSubnet a SpiderIPPool for each application.
     """
@@ -151,6 +151,8 @@ class Workloads(Protocol):
         """Take notice of a node that goes down."""
 
     def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]: ...
+
+    def services(self) -> Sequence[Any]: ...
 
 
 class Networks(Protocol):
@@ -271,6 +273,11 @@ class Pods:
         """Delete an object as `kubectl delete` does: with a workload its pods end, and a pod ends as `Pod.delete` ends
         it, and is replaced if a workload wants it. InputError if there is none."""
         return self._run(self._workloads.delete(kind, name, namespace))
+
+    def services(self) -> Sequence[Any]:
+        """Return the ports of Services, each with the endpoints that the nodes send connections to now: `service`,
+        `address`, `port`, `protocol`, and `endpoints` with `address`, `port`, `pod` and `node`."""
+        return self._workloads.services()
 
     @property
     def _workloads(self) -> Workloads:

@@ -53,7 +53,7 @@ def test_a_deployment_starts_grows_and_ends(lab: Run, tmp_path: Path) -> None:
         "Pod/default/agent is applied",
         "5 pods run: `testbed get pods` lists them",
     ]
-    assert "Service is passed over: nothing in a lab reads it" in applied.err
+    assert "ServiceAccount is passed over: nothing in a lab reads it" in applied.err
     assert "the lab has no image registry.example/web:1: its pods start without their program" in applied.err
     assert rows(lab, "deploy") == [["default", "web", "4/4", "4", "4"]]
     pods = rows(lab, "pods")

@@ -13,6 +13,7 @@ from testbed.cni.objects.device_plugins import BY_IDS, ConfigMapData, NodePolicy
 from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
 from testbed.cni.objects.multus import MultusConfig
 from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, MacvlanNetwork, NicClusterPolicy, SriovNetwork
+from testbed.cni.objects.services import ServiceSpec
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
@@ -66,6 +67,7 @@ KINDS = {
     "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
+    "Service": Kind(("v1",), True, ServiceSpec, short=("svc",)),
 }
 
 

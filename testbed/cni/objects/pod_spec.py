@@ -24,6 +24,7 @@ class EnvVar(Free):
 class Port(Free):
     containerPort: Annotated[int, Field(ge=1, le=65535)]  # noqa: N815 (Kubernetes' names, here and below)
     hostPort: int = 0  # noqa: N815
+    name: str = ""
     protocol: str = "TCP"
 
 

@@ -21,7 +21,9 @@ from testbed.cni.objects import manifests, placement, workloads
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
+from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.workloads import Run, evicted_after, owner_of
+from testbed.cni.runtime.service_proxy import ServiceProxy
 from testbed.documents.problems import Problems
 from testbed.errors import InputError, TestbedError
 from testbed.lab.context import Context
@@ -50,6 +52,7 @@ class Workloads:
 
     def __init__(self, context: Context, maker: Maker, cluster: Cluster, devices: Devices) -> None:
         self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
+        self._services = ServiceProxy(context, maker, cluster)
         self._managed: dict[str, Start] = {}
         """The workloads whose pods are made here, by the names of their objects as text, and of Pods themselves."""
         self._runs: dict[tuple[str, str], Run] = {}
@@ -113,6 +116,7 @@ class Workloads:
         self._unplanned()
         try:
             yield from self._rounds()
+            self._services.sync()
         finally:
             self._busy = False
         if any(run.state == "waiting" for run in self._runs.values()):
@@ -245,6 +249,10 @@ class Workloads:
             if pod := self._maker.pod(name):
                 yield from self._maker.end(pod)
         return (yield from self.reconcile())
+
+    def services(self) -> list[ServedPort]:
+        """See `testbed.lab.Pods.services`."""
+        return self._services.sync()
 
     def _nodes(self) -> list[NodeView]:
         found = []

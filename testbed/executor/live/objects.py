@@ -163,6 +163,14 @@ def _job(_: Lab, data: Mapping[str, Any]) -> list[str]:
     return [f"{status['succeeded']}/{wanted}", str(status["active"]), str(status["failed"])]
 
 
+def _service(lab: Lab, data: Mapping[str, Any]) -> list[str]:
+    spec = data["spec"]
+    ports = ",".join(f"{one['port']}/{one.get('protocol', 'TCP')}" for one in spec.get("ports") or ()) or NONE
+    name = f"{data['metadata'].get('namespace', DEFAULT)}/{data['metadata']['name']}"
+    ends = [f"{end.address}:{end.port}" for one in lab.pods.services() if one.service == name for end in one.endpoints]
+    return [spec.get("type", "ClusterIP"), spec.get("clusterIP") or NONE, ports, ",".join(ends) or NONE]
+
+
 def _config(_: Lab, data: Mapping[str, Any]) -> list[str]:
     return [str(data.get("spec", {}).get("cniType", "custom"))]
 
@@ -183,6 +191,7 @@ COLUMNS: Mapping[str, tuple[list[str], list[str], Row]] = {
     "StatefulSet": (["READY"], [], _stateful_set),
     "DaemonSet": (["DESIRED", "CURRENT", "READY"], [], _daemon_set),
     "Job": (["COMPLETIONS", "ACTIVE", "FAILED"], [], _job),
+    "Service": (["TYPE", "CLUSTER-IP", "PORT(S)"], ["ENDPOINTS"], _service),
     "SpiderMultusConfig": (["CNITYPE"], [], _config),
     "Node": (["LAB"], [], _node),
 }

@@ -23,7 +23,7 @@ metadata: {name: web, namespace: ai}
 spec: {replicas: 3}
 ---
 apiVersion: v1
-kind: Service
+kind: Ingress
 metadata: {name: web}
 """
 
@@ -73,8 +73,8 @@ def test_kinds_have_kubectls_names(word: str, kind: str | None) -> None:
 
 
 def test_an_unknown_word_has_those_that_are_known():
-    with pytest.raises(InputError, match="a lab has no objects of kind 'svc'; there are: NetworkAttachmentDefinition"):
-        kind_named("svc")
+    with pytest.raises(InputError, match="a lab has no objects of kind 'pvc'; there are: NetworkAttachmentDefinition"):
+        kind_named("pvc")
 
 
 def test_objects_are_deleted_by_name_or_with_their_manifest(call):
