@@ -8,8 +8,9 @@ import pytest
 
 from testbed.kernel.bfd import offload
 from testbed.kernel.lossless import ports
+from testbed.kernel.services import sockets
 
-OBJECTS = [ports.OBJECT, offload.OBJECT]
+OBJECTS = [ports.OBJECT, offload.OBJECT, sockets.OBJECT]
 
 
 @pytest.mark.parametrize("shipped", OBJECTS, ids=lambda path: path.name)
