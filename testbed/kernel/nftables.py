@@ -141,6 +141,48 @@ def _verdicts(name: str, verdicts: Mapping[Of, str]) -> str:
     return f"map {name} {{ type ipv4_addr . inet_proto . inet_service : verdict; {elements} }}"
 
 
+ROCE = "udp dport 4791"
+ND = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-advert } accept"
+Accepted = tuple[Sequence[str] | None, Sequence[str], Sequence[tuple[str, int, int]] | None]
+"""Networks, networks within them that are not meant, and ports: a protocol, the first, the last. None: all."""
+
+
+def network_policy(
+    incoming: Mapping[str, Sequence[Accepted]], outgoing: Mapping[str, Sequence[Accepted]], *, rdma_passes: bool
+) -> str:
+    """Return the commands for a pod's table of policies: what its interfaces may receive and send, besides answers.
+    Interfaces that are not named are free. With `rdma_passes` RoCE passes all of it, as that of a NIC which does RDMA
+    itself. The table is replaced at once."""
+    lines = []
+    for hook, name, end, given in (("input", "iifname", "saddr", incoming), ("output", "oifname", "daddr", outgoing)):
+        jumps = [f'{name} "{interface}" goto {hook}-{number}' for number, interface in enumerate(given)]
+        passes = [f"{ROCE} counter accept"] if rdma_passes else []
+        rules = ["ct state established,related accept", *passes, ND, *jumps]
+        for number, accepted in enumerate(given.values()):
+            each = [rule for one in accepted for rule in _accepting(one, end)]
+            lines.append(f"chain {hook}-{number} {{ {'; '.join([*each, 'counter drop'])}; }}")
+        lines.append(f"chain {hook} {{ type filter hook {hook} priority filter; {'; '.join(rules)}; }}")
+    table = "inet network-policy"
+    return "\n".join([f"table {table} {{}}", f"delete table {table}", f"table {table} {{", *lines, "}"])
+
+
+def _accepting(accepted: Accepted, end: str) -> list[str]:
+    peers, without, ports = accepted
+    matches = [""]
+    if peers is not None:
+        matches = []
+        for family, sign in (("ip", "."), ("ip6", ":")):
+            own = [one for one in peers if (":" in one) == (sign == ":")]
+            others = [one for one in without if (":" in one) == (sign == ":")]
+            left = f"{family} {end} != {{ {', '.join(others)} }} " if others else ""
+            matches += [f"{family} {end} {{ {', '.join(own)} }} {left}"] if own else []
+    if ports is None:
+        return [f"{match}accept" for match in matches]
+    return [
+        f"{match}{protocol.lower()} dport {first}-{last} accept" for match in matches for protocol, first, last in ports
+    ]
+
+
 def forwarding(table: str, of: tuple[IPv4Address, int], to: tuple[IPv4Address, int]) -> str:
     """Return the commands for a table that redirects new TCP connections to an address and port: incoming ones and
     those of the node's own programs. It replaces a table of that name atomically. Existing connections keep their

@@ -70,9 +70,9 @@ class Objects(Protocol):
 
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
-    IPoIBNetwork, NicClusterPolicy, Service, ConfigMap, Namespace, Node, Pod, Deployment, ReplicaSet, StatefulSet,
-    DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a NetworkAttachmentDefinition, and a
-    SpiderSubnet a SpiderIPPool for each application.
+    IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Namespace, Node, Pod,
+    Deployment, ReplicaSet, StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a
+    NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from testbed.cni.objects.device_plugins import BY_IDS, ConfigMapData, NodePolicy
 from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
 from testbed.cni.objects.multus import MultusConfig
 from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, MacvlanNetwork, NicClusterPolicy, SriovNetwork
+from testbed.cni.objects.policies import PolicySpec
 from testbed.cni.objects.services import ServiceSpec
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.documents import text
@@ -67,6 +68,8 @@ KINDS = {
     "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
+    "NetworkPolicy": Kind(("networking.k8s.io/v1",), True, PolicySpec, short=("netpol",)),
+    "MultiNetworkPolicy": Kind(("k8s.cni.cncf.io/v1beta1", "k8s.cni.cncf.io/v1beta2"), True, PolicySpec),
     "Service": Kind(("v1",), True, ServiceSpec, short=("svc",)),
 }
 

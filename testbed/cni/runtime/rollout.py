@@ -23,6 +23,7 @@ from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.workloads import Run, evicted_after, owner_of
+from testbed.cni.runtime.policy_enforcer import PolicyEnforcer
 from testbed.cni.runtime.service_proxy import ServiceProxy
 from testbed.documents.problems import Problems
 from testbed.errors import InputError, TestbedError
@@ -53,6 +54,7 @@ class Workloads:
     def __init__(self, context: Context, maker: Maker, cluster: Cluster, devices: Devices) -> None:
         self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
         self._services = ServiceProxy(context, maker, cluster)
+        self._policies = PolicyEnforcer(context, maker, cluster)
         self._managed: dict[str, Start] = {}
         """The workloads whose pods are made here, by the names of their objects as text, and of Pods themselves."""
         self._runs: dict[tuple[str, str], Run] = {}
@@ -117,6 +119,7 @@ class Workloads:
         try:
             yield from self._rounds()
             self._services.sync()
+            self._policies.sync()
         finally:
             self._busy = False
         if any(run.state == "waiting" for run in self._runs.values()):
