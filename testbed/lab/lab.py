@@ -150,7 +150,7 @@ class Lab:
         of a runtime's state. After 340 s, or as its tolerations say, a pod counts as evicted: its controller makes
         another one elsewhere, unless it is a StatefulSet. InputError for what is no host.
         """
-        machines = [self.host(name) for name in hosts]
+        machines = [self.host(name) for name in dict.fromkeys(hosts)]
         if pods := [one.name for one in machines if isinstance(one, Pod)]:
             raise InputError(f"{pods[0]} is a pod", hint="Delete it, and its workload makes another one.")
         lost = []

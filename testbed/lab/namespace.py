@@ -46,7 +46,8 @@ class Namespace:
         self.context = context
         self.name = name
         self.namespace: str = of.namespace if of else f"{context.lab}-{name}"
-        self._shares = of is not None
+        self.shares = of is not None
+        """Whether the namespace is another one's."""
         if of:
             self.kernel: Rtnetlink = of.kernel
         else:
@@ -208,10 +209,10 @@ class Namespace:
         self.end_programs()
 
     def close(self) -> None:
-        self.context.view.forget(self)
         self.gone = True
-        if self._shares:
+        if self.shares:
             return
+        self.context.view.forget(self)
         self.context.scheduler.namespaces.pop(self.namespace, None)
         self.kernel.close()
         if "ip" in self.__dict__:

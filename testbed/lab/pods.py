@@ -4,6 +4,7 @@ import hashlib
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -138,6 +139,8 @@ class Maker(NamedTuple):
     pod: Callable[[str], Pod | None]
     start: Callable[[PodRequest, Caller], Steps[Pod]]
     end: Callable[[Pod], Steps[None]]
+    stop: Callable[[Pod], Steps[None]]
+    """End the sandbox of a pod whose container has ended; its object stays."""
 
 
 class Workloads(Protocol):
@@ -153,6 +156,9 @@ class Workloads(Protocol):
     def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]: ...
 
     def services(self) -> Sequence[Any]: ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Start no pod by itself in the block."""
 
 
 class Networks(Protocol):
@@ -179,6 +185,9 @@ class Networks(Protocol):
 
     def forget(self, pod: Pod, *, again: bool = False) -> None:
         """Forget a pod that is to end without `detach`."""
+
+    def removed(self, wanted: PodRequest) -> None:
+        """Remove the object of a pod that has no sandbox, and what is kept for it."""
 
     def crash(self, pod: Pod) -> Sequence[Any]:
         """Forget a pod whose node goes down, and return its sandboxes. Its object stays."""
@@ -281,11 +290,12 @@ class Pods:
 
     @property
     def _workloads(self) -> Workloads:
-        return self.networks.workloads(self._context, Maker(self._hosts, self._pod, self._create, self._delete))
+        return self.networks.workloads(
+            self._context, Maker(self._hosts, self._pod, self._create, self._delete, self._stop)
+        )
 
     def _hosts(self) -> list[Host]:
-        hosts = [node for node in self._nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)]
-        return [host for host in hosts if not host.off]
+        return [node for node in self._nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)]
 
     def _pod(self, name: str) -> Pod | None:
         found = self._nodes.get(name)
@@ -310,6 +320,8 @@ class Pods:
             try:
                 return (yield from self._attempt(wanted, caller, uid, again=True))
             except InputError:
+                if not wanted.metadata.manifest:
+                    self.networks.removed(wanted)
                 raise
             except TestbedError as error:
                 host = wanted.host
@@ -349,7 +361,7 @@ class Pods:
             wrong_input = isinstance(error, InputError | UnschedulableError)  # found before any plugin is called
             if isinstance(error, TestbedError) and not (wrong_input or caller.deletes_failed):
                 plugged.forget(pod)
-                self._context.view.watch(pod)
+                self._watch(pod)
                 pod.context.emit(events.POD(host=host.name), name, f"left on {host.name} after a failed ADD: no DEL")
                 raise
             try:
@@ -360,7 +372,7 @@ class Pods:
             except TestbedError as later:
                 error.add_note(f"After that the pod could not be removed cleanly: {later}")
             raise
-        self._context.view.watch(pod)
+        self._watch(pod)
         try:
             pod.begin()
         except BaseException:
@@ -371,6 +383,10 @@ class Pods:
         text = f"created on {host.name}: {', '.join(f'{name} {ip}' for name, ip in given)}"
         pod.context.emit(events.POD(host=host.name), name, text)
         return pod
+
+    def _watch(self, pod: Pod) -> None:
+        if not pod.shares:  # else its node is followed already
+            self._context.view.watch(pod)
 
     def _check_name(self, host: Host, name: str) -> None:
         if isinstance(host, Pod):
@@ -411,6 +427,9 @@ class Pods:
             yield from self._alone(pod, "deleted", self._detached(pod))
             pod.context.emit(events.POD(host=pod.host.name), pod.name, f"deleted from {pod.host.name}")
 
+    def _stop(self, pod: Pod) -> Steps[None]:
+        yield from self._alone(pod, "stopped", self._detached(pod, again=True))
+
     def _detached(self, pod: Pod, *, again: bool = False) -> Steps[None]:
         """End a pod in the order that the kernel needs: programs, networks, namespace."""
         pod.keep_addresses()
@@ -434,7 +453,9 @@ class Pods:
         for pod in [pod for pod in self._started if pod.host is host]:
             pod.keep_addresses()
             wanted, caller = self._started[pod]
-            found.append(Lost(wanted, caller, pod.uid, self.networks.crash(pod)))
+            under_way = pod in self._operations
+            lost = Lost(wanted, caller, pod.uid, self.networks.crash(pod))
+            found += [] if under_way else [lost]  # an ADD that is under way fails, and its caller goes on from there
             self._take_away(pod)
             pod.context.emit(events.POD(host=host.name), pod.name, f"lost on {host.name}, which goes down")
         if self._networks:
@@ -449,7 +470,8 @@ class Pods:
         for host in hosts:
             self.networks.restarted(host)
         jobs = [partial(self._again, one, late_del=late_del) for one in lost]
-        outcomes = self._run(together(jobs, at_once=10))
+        with self._workloads.held():
+            outcomes = self._run(together(jobs, at_once=10))
         done = self.reconcile()
         there = {pod.name: pod for pod in (*done.pods, *(one for one in outcomes if isinstance(one, Pod)))}
         failed = {one.wanted.name: outcome for one, outcome in zip(lost, outcomes, strict=True)}
@@ -492,5 +514,5 @@ class Pods:
         try:
             take_down([pod])
         finally:
-            del self._nodes[pod.name]
+            self._nodes.pop(pod.name, None)
             self._started.pop(pod, None)

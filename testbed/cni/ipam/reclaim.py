@@ -19,7 +19,10 @@ def is_wanted_again(holder: Holder, objects: Objects) -> bool:
     next, even when only the name is left."""
     found = re.fullmatch(r"(.+)-(\d+)", holder.pod)
     owner = objects.get("StatefulSet", found[1], holder.namespace) if found else None
-    return found is not None and owner is not None and int(found[2]) < int(owner.spec.get("replicas", 1))
+    if found is None or owner is None:
+        return False
+    first = int((owner.spec.get("ordinals") or {}).get("start", 0))
+    return first <= int(found[2]) < first + int(owner.spec.get("replicas", 1))
 
 
 def is_alive(holder: Holder, objects: Objects) -> bool:
@@ -78,7 +81,8 @@ def _reason(holder: Holder, objects: Objects) -> str:
     metadata, phase = pod.data["metadata"], (pod.data.get("status") or {}).get("phase", "")
     terminating = metadata.get("deletionTimestamp") and not _is_ready(holder.node, objects)
     reasons = {
-        "its pod is another one now": bool(holder.container) and metadata.get("uid", holder.uid) != holder.uid,
+        "its pod is another one now": metadata.get("uid", holder.uid) != holder.uid
+        and (bool(holder.container) or not is_wanted_again(holder, objects)),
         f"its pod has {phase.lower()}": phase in ENDED,
         f"its pod is terminating, and {holder.node} is not ready": terminating,
     }

@@ -28,9 +28,11 @@ IDS = "vendors", "deviceIDs", "devices", "drivers", "vendor", "deviceID"
 """Selectors that a lab cannot check. Beside names of NICs they choose nothing; alone, IDs choose all NICs of a node."""
 ALL = "*"
 """The name for all NICs of a node."""
+VFS_BY_IDS = 8
+"""VFs of each NIC that sriov-network-device-plugin offers if its selectors have IDs alone."""
 BY_IDS = "selects NICs by IDs, which a lab's do not have: all NICs of a node are selected"
 MOST_VFS = 128
-_PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>\d+)-(?P<last>\d+))?")
+_PF = re.compile(r"(?P<name>[^#]+)(#(?P<first>[0-9]{1,4})-(?P<last>[0-9]{1,4}))?")
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Resource(Part):
     def vfs(self) -> dict[str, list[int]]:
         """Return the numbers of VFs of each NIC. InputError."""
         if ALL in self.selectors.pfNames:
-            raise InputError("selectors: a lab's NICs have no IDs; select VFs by pfNames, such as eth1#0-3")
+            return {ALL: list(range(VFS_BY_IDS))}
         if whole := [name for name in self.selectors.pfNames if "#" not in name]:
             raise InputError(f"selectors.pfNames: {whole[0]} has no VFs in a lab unless it says which: {whole[0]}#0-3")
         return self.selectors.by_name(MOST_VFS)
@@ -244,7 +246,9 @@ def selects_by_ids(kind: str, data: Mapping[str, Any]) -> bool:
     `spec`, others by the `data` of a ConfigMap."""
     if kind == "SriovNetworkNodePolicy":
         return ALL in NodePolicy.model_validate(data).nicSelector.pfNames
-    return any(ALL in one.selectors.ifNames for one in shared_devices(data))
+    return any(ALL in one.selectors.ifNames for one in shared_devices(data)) or any(
+        ALL in one.selectors.pfNames for one in resources(data)
+    )
 
 
 NOT_STARTED = (
@@ -284,8 +288,9 @@ def offers(
     with_rdma = {policy.resource for policy in policies if policy.isRdma}
     for one in resources:
         of_resource = functions.setdefault(one.resource, {})
-        for name, numbers in one.vfs().items():
-            of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
+        for chosen, numbers in one.vfs().items():
+            for name in nics if chosen == ALL else [chosen]:
+                of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
         with_rdma |= {one.resource} if one.selectors.isRdma else set()
     mtus = {policy.resource: policy.mtu for policy in policies if policy.mtu}
     return found | {

@@ -52,11 +52,18 @@ def check_name(value: Any) -> Any:
 Name = Annotated[str, BeforeValidator(check_name)]
 
 
+class OwnerReference(Free):
+    apiVersion: str  # noqa: N815 (Kubernetes' name)
+    kind: str
+    name: str
+
+
 class Metadata(Free):
     name: Name
     namespace: Name | None = None
     labels: Texts = {}
     annotations: Texts = {}
+    ownerReferences: list[OwnerReference] = []  # noqa: N815
 
 
 class Spec(BaseModel):

@@ -78,7 +78,8 @@ def kind_named(word: str) -> str:
     """Return the kind of a word on a command line, as kubectl knows it: pod, pods, po, Pod, pods.v1. InputError."""
     wanted = word.partition(".")[0].lower()
     for name, kind in KINDS.items():
-        if wanted in {known for one in (name.lower(), *kind.short) for known in (one, f"{one}s")}:
+        names = (name.lower(), *kind.short)
+        if wanted in {known for one in names for known in (one, f"{one}s", f"{one.removesuffix('y')}ies")}:
             return name
     raise InputError(f"a lab has no objects of kind {quoted(word)}; there are: {choices(word, list(KINDS))}")
 
@@ -144,7 +145,7 @@ def load(file: Path) -> Manifest:
     objects, unread = [], []
     for document in [item for one in documents for item in _items(one)]:
         value = document.value()
-        if kind := _unread(value, Problems(document)):
+        if kind := _unread(value):
             unread.append(kind)
         else:
             objects.append(replace(_read(value, Problems(document)), document=document))
@@ -155,9 +156,9 @@ def load(file: Path) -> Manifest:
 def _selects_by_ids(one: Object) -> bool:
     if one.kind == "NicClusterPolicy":
         return any(selects_by_ids(one.kind, data) for data in NicClusterPolicy.model_validate(one.spec).data())
-    return one.kind in ("SriovNetworkNodePolicy", "ConfigMap") and selects_by_ids(
-        one.kind, one.data.get("data") or one.spec
-    )
+    if one.kind == "ConfigMap":
+        return selects_by_ids(one.kind, one.data.get("data") or {})
+    return one.kind == "SriovNetworkNodePolicy" and selects_by_ids(one.kind, one.spec)
 
 
 def _items(document: YamlDocument) -> Iterator[YamlDocument]:
@@ -174,10 +175,10 @@ def passed_over(kind: str) -> str:
     return f"{kind} is passed over: nothing in a lab reads it{did_you_mean(kind, KINDS, aside=True)}"
 
 
-def _unread(value: Any, problems: Problems) -> str:
-    """Return the kind of an object that nothing in a lab reads, or an empty string."""
-    head = _validated(_Head, value, (), problems) if isinstance(value, Mapping) else None
-    return head.kind if head and head.kind not in KINDS else ""
+def _unread(value: Any) -> str:
+    """Return the kind of an object that nothing in a lab reads, or an empty string. Nothing else of it matters."""
+    kind = value.get("kind") if isinstance(value, Mapping) and isinstance(value.get("apiVersion"), str) else None
+    return kind if isinstance(kind, str) and kind and kind not in KINDS else ""
 
 
 def make(value: Mapping[str, Any]) -> Object:
@@ -193,6 +194,7 @@ def _read(value: Any, problems: Problems) -> Object:
     if not isinstance(value, Mapping):
         problems.add((), "an object is a mapping with 'apiVersion', 'kind', 'metadata' and 'spec'")
         problems.stop()
+    value = _without_nulls(value)
     head = _validated(_Head, value, (), problems)
     problems.stop()
     assert head
@@ -217,6 +219,13 @@ def check(one: Object, model: type[Spec], problems: Problems) -> None:
     metadata = Metadata.model_validate(one.data["metadata"])
     if spec := _validated(model, one.data.get("spec") or {}, ("spec",), problems):
         _check(spec, metadata, "spec", problems)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without keys that are null: an API server takes them for absent."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:

@@ -81,18 +81,26 @@ def labels_of(name: str, node: Object | None) -> dict[str, str]:
 def taints_of(node: Object | None) -> list[Mapping[str, Any]]:
     spec = node.spec if node else {}
     cordon = [{"key": UNSCHEDULABLE, "effect": "NoSchedule"}] if spec.get("unschedulable") else []
-    return [*cordon, *(spec.get("taints") or ())]
+    return [*cordon, *(one for one in _list(spec.get("taints")) if _mapping(one).get("key"))]
 
 
 def asked(pod: Object) -> dict[str, int]:
     """Return the devices that all containers of a pod request: limits, or requests without limits. InputError."""
     found = Counter[str]()
-    for container in pod.spec.get("containers") or ():
-        own = container.get("resources") or {}
-        for name, value in {**(own.get("requests") or {}), **(own.get("limits") or {})}.items():
+    for container in _list(pod.spec.get("containers")):
+        own = _mapping(_mapping(container).get("resources"))
+        for name, value in {**_mapping(own.get("requests")), **_mapping(own.get("limits"))}.items():
             if "/" in name:  # others, such as cpu, do not concern the lab
                 found[name] += amount(name, value)
     return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def place(pod: Object, nodes: Sequence[NodeView], there: Crowd) -> tuple[str, str]:
@@ -128,7 +136,8 @@ def _obstacles(pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[NodeV
 
 
 def _between_pods(pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[NodeView], there: Crowd) -> list[str]:
-    if any(not _spreads(one, pod, node, nodes, there) for one in spec.topologySpreadConstraints or ()):
+    usable = [one for one in nodes if _matches(spec, one)]  # nodeAffinityPolicy: Honor
+    if any(not _spreads(one, pod, node, usable, there) for one in spec.topologySpreadConstraints or ()):
         return ["node(s) didn't match pod topology spread constraints"]
     affinity = spec.affinity
     near = affinity.podAffinity if affinity else None

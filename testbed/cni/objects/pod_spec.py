@@ -3,17 +3,25 @@
 Sources: Kubernetes API 1.31, core/v1, apps/v1 and batch/v1; its validation (pkg/apis/{core,apps,batch}/validation).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from testbed.cni.objects.device_plugins import amount
 from testbed.cni.objects.kinds import Free, Metadata, Selector, Spec, TemplateMetadata, Texts
 from testbed.errors import InputError
 
-Count = Annotated[int, Field(ge=0)]
+MOST_PODS = 5000
+"""The most pods of a workload: a lab with more would not fit into its machine."""
+Count = Annotated[int, Field(ge=0, le=MOST_PODS)]
+Ordinal = Annotated[int, Field(ge=0, le=1_000_000)]
 Share = int | str
 """A number of pods, or a percentage of them such as ``25%``."""
+
+
+_PERCENT = re.compile(r"([0-9]{1,4})%")
 
 
 class EnvVar(Free):
@@ -22,14 +30,25 @@ class EnvVar(Free):
 
 
 class Port(Free):
-    containerPort: Annotated[int, Field(ge=1, le=65535)]  # noqa: N815 (Kubernetes' names, here and below)
+    containerPort: Annotated[int, Field(ge=1, le=65535)]  # noqa: N815
     hostPort: int = 0  # noqa: N815
     name: str = ""
     protocol: str = "TCP"
 
 
+class Resources(Free):
+    limits: dict[str, int | float | str] | None = None
+    requests: dict[str, int | float | str] | None = None
+
+
+class SecurityContext(Free):
+    privileged: bool | None = None
+
+
 class ContainerSpec(Free):
     name: Annotated[str, Field(min_length=1)]
+    resources: Resources | None = None
+    securityContext: SecurityContext | None = None  # noqa: N815 (Kubernetes' names, here and below)
     image: str = ""
     command: list[str] | None = None
     args: list[str] | None = None
@@ -95,7 +114,7 @@ class Toleration(Free):
     operator: Literal["Exists", "Equal"] = "Equal"
     value: str = ""
     effect: str = ""
-    tolerationSeconds: int | None = None  # noqa: N815
+    tolerationSeconds: Annotated[int, Field(le=1_000_000_000)] | None = None  # noqa: N815
 
 
 class Spread(Free):
@@ -119,6 +138,9 @@ class PodSpec(Free, Spec):
     topologySpreadConstraints: list[Spread] | None = None  # noqa: N815
     restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"  # noqa: N815
 
+    def check(self, metadata: Metadata) -> None:
+        check_resources(self, "spec")
+
     def host_ports(self) -> set[tuple[str, int]]:
         """Return the ports of its node that the pod wants: those of hostNetwork are all its containers'."""
         ports = [port for container in self.containers for port in container.ports or ()]
@@ -134,7 +156,7 @@ class PodTemplate(Free):
 class Rolling(Free):
     maxSurge: Share | None = None  # noqa: N815
     maxUnavailable: Share | None = None  # noqa: N815
-    partition: Count = 0
+    partition: Ordinal = 0
 
 
 class Strategy(Free):
@@ -153,6 +175,11 @@ class _Selecting(Free, Spec):
     template: PodTemplate
 
     def check(self, metadata: Metadata) -> None:
+        if self.template.spec.restartPolicy != "Always":
+            where = "spec.template.spec.restartPolicy"
+            wrong = f'Unsupported value: "{self.template.spec.restartPolicy}": supported values: "Always"'
+            raise InputError(wrong, where=where)
+        check_resources(self.template.spec, "spec.template.spec")
         if not self.selector.matchLabels and not self.selector.matchExpressions:
             raise InputError("Invalid value: empty selector is invalid for this kind", where="spec.selector")
         if not self.selector.matches(self.template.metadata.labels or {}):
@@ -160,13 +187,20 @@ class _Selecting(Free, Spec):
             raise InputError("Invalid value: `selector` does not match template `labels`", where=where)
 
 
+class DeploymentStrategy(Strategy):
+    type: Literal["RollingUpdate", "Recreate"] = "RollingUpdate"
+
+
 class DeploymentSpec(_Selecting):
     replicas: Count = 1
-    strategy: Strategy = Strategy()
+    paused: bool = False
+    strategy: DeploymentStrategy = DeploymentStrategy()
 
     def check(self, metadata: Metadata) -> None:
         super().check(metadata)
         rolling = self.strategy.rolling
+        for value in (rolling.maxSurge, rolling.maxUnavailable):
+            share(value, self.replicas, up=True)
         if self.strategy.type == "RollingUpdate" and {rolling.maxSurge, rolling.maxUnavailable} <= {0, "0%"}:
             where = "spec.strategy.rollingUpdate.maxUnavailable"
             raise InputError("Invalid value: may not be 0 when `maxSurge` is 0", where=where)
@@ -188,7 +222,7 @@ class ReplicaSetSpec(_Selecting):
 
 
 class Ordinals(Free):
-    start: Count = 0
+    start: Ordinal = 0
 
 
 class StatefulSetSpec(_Selecting):
@@ -200,6 +234,10 @@ class StatefulSetSpec(_Selecting):
 
 class DaemonSetSpec(_Selecting):
     updateStrategy: Strategy = Strategy()  # noqa: N815
+
+    def check(self, metadata: Metadata) -> None:
+        super().check(metadata)
+        share(self.updateStrategy.rolling.maxUnavailable, 1, up=True)
 
 
 class JobSpec(Free, Spec):
@@ -214,6 +252,10 @@ class JobSpec(Free, Spec):
         if self.template.spec.restartPolicy == "Always":
             where = "spec.template.spec.restartPolicy"
             raise InputError('Required value: valid values: "OnFailure", "Never"', where=where)
+        if self.completionMode == "Indexed" and self.completions is None:
+            wrong = "Required value: when completion mode is Indexed"
+            raise InputError(wrong, where="spec.completions")
+        check_resources(self.template.spec, "spec.template.spec")
 
 
 WORKLOADS: Mapping[str, type[Spec]] = {
@@ -229,10 +271,26 @@ WORKLOADS: Mapping[str, type[Spec]] = {
 
 def share(value: Share | None, of: int, *, up: bool) -> int:
     """Return a number of pods; a quarter of all if none is given, as for Deployments. InputError."""
+    where = "spec.strategy.rollingUpdate"
     if isinstance(value, int):
+        if value < 0:
+            raise InputError(f"Invalid value: {value}: must be greater than or equal to 0", where=where)
         return value
     text = "25%" if value is None else value
-    if not text.endswith("%") or not text[:-1].isdigit():
-        raise InputError(f"spec.strategy.rollingUpdate: {text!r} must be an integer or percentage (e.g '5%')")
-    parts = of * int(text[:-1])
+    if not (number := _PERCENT.fullmatch(text)):
+        raise InputError(f"Invalid value: {text!r}: must be an integer or percentage (e.g '5%')", where=where)
+    parts = of * int(number[1])
     return -(-parts // 100) if up else parts // 100
+
+
+def check_resources(spec: PodSpec, where: str) -> None:
+    """Raise InputError for an amount of devices that is no number."""
+    for number, container in enumerate(spec.containers):
+        for kind in ("limits", "requests"):
+            given = getattr(container.resources, kind) if container.resources else None
+            for name, value in (given or {}).items():
+                if "/" in name:
+                    try:
+                        amount(name, value)
+                    except InputError as error:
+                        raise InputError(f"{where}.containers[{number}].resources.{kind}: {error.message}") from None

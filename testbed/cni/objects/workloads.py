@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 NODE_GRACE, EVICTION = 40.0, 300.0
 """Seconds until a silent node is unreachable (--node-monitor-grace-period), and until its pods are deleted then, unless
 their tolerations say otherwise (the admission plugin DefaultTolerationSeconds)."""
+FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
+"""Seconds until a Job replaces a pod that has failed, twice as many after each (pkg/controller/job)."""
 State = Literal["waiting", "running", "terminating", "succeeded", "failed"]
 """Terminating: deleted, and its node cannot say that it has ended."""
 
@@ -51,6 +54,8 @@ class Run:
     node: str = ""
     reason: str = ""
     """Why it waits."""
+    ended_s: float = 0.0
+    """When it succeeded or failed, in seconds of `time.monotonic`."""
 
     @property
     def active(self) -> bool:
@@ -64,6 +69,8 @@ class Next:
     made: list[Object] = field(default_factory=list)
     ended: list[Run] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)
+    later: bool = False
+    """True if there is more to do when time has passed."""
 
 
 def evicted_after(pod: Object) -> float:
@@ -162,9 +169,11 @@ def _replica_sets(owner: Object, there: Sequence[Object], runs: Mapping[str, Seq
     spec = DeploymentSpec.model_validate(owner.spec)
     name = f"{owner.name}-{template_hash(owner.spec['template'])}"
     sizes = {one.name: ReplicaSetSpec.model_validate(one.spec).replicas for one in there}
-    present = Counter({one: sum(run.active for run in own) for one, own in runs.items()})
+    present = Counter({one: sum(run.active or run.state == "terminating" for run in own) for one, own in runs.items()})
     available = Counter({one: sum(run.state == "running" for run in own) for one, own in runs.items()})
     old = [one.name for one in there if one.name != name]
+    if spec.paused and old and name not in sizes:
+        return []
     before = dict(sizes)
     sizes.setdefault(name, 0)
     if spec.strategy.type == "Recreate":
@@ -174,14 +183,15 @@ def _replica_sets(owner: Object, there: Sequence[Object], runs: Mapping[str, Seq
     else:
         room = spec.replicas + spec.surge - sum(sizes.values())
         sizes[name] = min(spec.replicas, sizes[name] + max(0, room)) if old else spec.replicas
-        _shrink(sizes, old, available, len_new=sizes[name] - available[name], least=spec.replicas - spec.unavailable)
+        _shrink(sizes, old, available, not_yet=sizes[name] - available[name], least=spec.replicas - spec.unavailable)
     kept = {one.name: one for one in there}
     return [_sized(owner, one, size, kept.get(one)) for one, size in sizes.items() if before.get(one) != size]
 
 
-def _shrink(sizes: dict[str, int], old: Sequence[str], available: Counter[str], *, len_new: int, least: int) -> None:
-    """Shrink old ReplicaSets as far as `least` pods stay available; first by pods that are not."""
-    spare = sum(sizes.values()) - least - len_new
+def _shrink(sizes: dict[str, int], old: Sequence[str], available: Counter[str], *, not_yet: int, least: int) -> None:
+    """Shrink old ReplicaSets as far as `least` pods stay available; first by pods that are not. `not_yet` are the new
+    pods that are not available."""
+    spare = sum(sizes.values()) - least - not_yet
     for name in old:
         unhealthy = min(max(0, spare), sizes[name] - min(sizes[name], available[name]))
         sizes[name] -= unhealthy
@@ -198,7 +208,8 @@ def _sized(owner: Object, name: str, size: int, there: Object | None) -> Object:
         return make({**there.data, "spec": {**there.spec, "replicas": size}})
     template = owner.spec["template"]
     digest = name.removeprefix(f"{owner.name}-")
-    labels = {**(template["metadata"].get("labels") or {}), HASH: digest}
+    given = template.get("metadata") or {}
+    labels = {**(given.get("labels") or {}), HASH: digest}
     selector = {**owner.spec["selector"]}
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: digest}
     reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
@@ -210,7 +221,7 @@ def _sized(owner: Object, name: str, size: int, there: Object | None) -> Object:
             "spec": {
                 "replicas": size,
                 "selector": selector,
-                "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
+                "template": {**template, "metadata": {**given, "labels": labels}},
             },
         }
     )
@@ -229,33 +240,46 @@ def _replicas(owner: Object, own: Sequence[Run], found: Next, number: Callable[[
 def _stateful(owner: Object, own: Sequence[Run], found: Next) -> None:
     spec = StatefulSetSpec.model_validate(owner.spec)
     ordered = spec.podManagementPolicy == "OrderedReady"
-    first, digest = spec.ordinals.start, template_hash(owner.spec["template"])
+    first, revision = spec.ordinals.start, f"{owner.name}-{template_hash(owner.spec['template'])}"
     there = {run.pod.name: run for run in own}
     wanted = {f"{owner.name}-{number}": number for number in range(first, first + spec.replicas)}
+    old = [run for run in own if run.pod.labels.get(REVISION) != revision]
+    keeps = first + spec.updateStrategy.rolling.partition
     for name, number in wanted.items():
         run = there.get(name)
         if run is None:
-            labels = {POD_NAME: name, POD_INDEX: str(number), REVISION: f"{owner.name}-{digest}"}
-            found.made.append(_pod(owner, name, labels))
+            labels = {POD_NAME: name, POD_INDEX: str(number)}
+            former = old[0].pod if old and number < keeps else None
+            found.made.append(
+                _like(former, name, labels) if former else _pod(owner, name, {**labels, REVISION: revision})
+            )
         elif run.state in ("succeeded", "failed"):
             found.ended.append(run)  # and made again
         if ordered and (run is None or run.state != "running"):
             return
     leaving = sorted((run for run in own if run.pod.name not in wanted), key=_ordinal, reverse=True)
     found.ended += leaving[:1] if ordered else leaving
-    if (
-        leaving
-        or spec.updateStrategy.type == "OnDelete"
-        or any(there[name].state != "running" for name in wanted if name in there)
-    ):
+    outdated = sorted(
+        (run for run in old if run.pod.name in wanted and _ordinal(run) >= keeps), key=_ordinal, reverse=True
+    )
+    if leaving or spec.updateStrategy.type == "OnDelete" or not outdated:
         return
-    old = [run for run in own if run.pod.labels.get(REVISION) != f"{owner.name}-{digest}"]
-    old = [run for run in old if _ordinal(run) >= spec.updateStrategy.rolling.partition]
-    found.ended += sorted(old, key=_ordinal, reverse=True)[:1]
+    waiting = [run for run in own if run.state != "running"]
+    if not waiting or (not ordered and outdated[0] in waiting):
+        found.ended += outdated[:1]
+
+
+def _like(former: Object, name: str, labels: Mapping[str, str]) -> Object:
+    """Return a pod of the template that another pod of its StatefulSet has."""
+    metadata = {key: value for key, value in former.data["metadata"].items() if key != "uid"}
+    metadata |= {"name": name, "labels": {**former.labels, **labels}}
+    return make({**former.data, "metadata": metadata})
 
 
 def _ordinal(run: Run) -> int:
-    return int(run.pod.name.rpartition("-")[2])
+    """Return the number at the end of the pod's name; -1 if it has none, as a pod that a manifest gave to the set."""
+    number = run.pod.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1
 
 
 def daemon_nodes(owner: Object, nodes: Iterable[NodeView]) -> list[str]:
@@ -302,25 +326,48 @@ def _daemons(
 
 
 def _only_node(pod: Object) -> str:
-    affinity = pod.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return str(affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+    """Return the node that a pod of a DaemonSet is for; empty for one that a manifest gave to the set."""
+    affinity = PodSpec.model_validate(pod.spec).affinity
+    nodes = affinity.nodeAffinity if affinity else None
+    required = nodes.requiredDuringSchedulingIgnoredDuringExecution if nodes else None
+    fields = (required.nodeSelectorTerms[0].matchFields or ()) if required else ()
+    return next((value for one in fields for value in one.values or ()), "")
+
+
+def counted(owner: Object, run: Run) -> dict[str, Any]:
+    """Return the status of a Job after one of its pods has succeeded or failed. What has ended counts when its pod is
+    deleted, too."""
+    status = dict(owner.data.get("status") or {})
+    status[run.state] = int(status.get(run.state) or 0) + 1
+    if run.state == "succeeded" and (index := run.pod.annotations.get(JOB_INDEX)):
+        done = {*filter(None, str(status.get("completedIndexes") or "").split(",")), index}
+        status["completedIndexes"] = ",".join(sorted(done, key=int))
+    if run.state == "failed":
+        status["lastFailure"] = run.ended_s
+    return status
 
 
 def _job(owner: Object, own: Sequence[Run], found: Next, number: Callable[[], int]) -> None:
     spec = JobSpec.model_validate(owner.spec)
+    status = owner.data.get("status") or {}
+    succeeded, failed = (int(status.get(key) or 0) for key in ("succeeded", "failed"))
     active = [run for run in own if run.active]
-    states = Counter(run.state for run in own)
-    if spec.suspend or states["failed"] > spec.backoffLimit:
+    if spec.suspend or failed > spec.backoffLimit:
         found.ended += active
         return
     if spec.completions is None:
-        missing = 0 if states["succeeded"] else spec.parallelism - len(active)
+        missing = 0 if succeeded else spec.parallelism - len(active)
     else:
-        missing = min(spec.parallelism, spec.completions - states["succeeded"]) - len(active)
+        missing = min(spec.parallelism, spec.completions - succeeded) - len(active)
     found.ended += active[len(active) + missing :] if missing < 0 else []
+    pause = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** (failed - 1)) if failed else 0.0
+    if missing > 0 and time.monotonic() < float(status.get("lastFailure") or 0.0) + pause:
+        found.later = True
+        return
     indices: list[int | None] = [None] * max(0, missing)
     if spec.completionMode == "Indexed":
-        taken = {run.pod.annotations.get(JOB_INDEX) for run in own if run.state != "failed"}
+        taken = {run.pod.annotations.get(JOB_INDEX) for run in active}
+        taken |= set(str(status.get("completedIndexes") or "").split(","))
         free = (one for one in range(spec.completions or 0) if str(one) not in taken)
         indices = list(itertools.islice(free, max(0, missing)))
     for index in indices:

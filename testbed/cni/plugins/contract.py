@@ -21,6 +21,8 @@ from testbed.errors import InputError, TestbedError
 from testbed.topology.values import parse_delay
 
 SUPPORTED = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+DELEGATE_S = 30.0
+"""Seconds that a plugin may take which another one calls."""
 CALLER = "CALLER"
 """The variable with the process that executes a plugin for its caller."""
 ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
@@ -84,6 +86,8 @@ class Call:
         """Execute another plugin with the same configuration, as an IPAM plugin, and return its result. It runs where
         the caller of this one does, with the node's state. Refusal with its error."""
         command = command or self.command
+        if "/" in kind:
+            raise Refusal(CONFIG, f"invalid plugin name: {kind}")
         files = [Path(directory, kind) for directory in self.environment.get("CNI_PATH", "").split(":")]
         file = next((one for one in files if one.is_file()), None)
         if file is None:
@@ -95,6 +99,7 @@ class Call:
             env={**variables, "CNI_COMMAND": command, "PATH": os.defpath},
             capture_output=True,
             check=False,
+            timeout=DELEGATE_S,
         )
         try:
             answer = json.loads(done.stdout) if done.stdout.strip() else None
@@ -136,6 +141,8 @@ def answer(plugin: Plugin, environment: Mapping[str, str], stdin: bytes) -> tupl
         message, details = str(error), error.hint
     except UnicodeEncodeError:
         code, message, details = DECODE, "a string of the configuration is not Unicode: it holds half a character", ""
+    except subprocess.TimeoutExpired as error:
+        code, message, details = OWN, f"{error.cmd[-1]} was still running after {DELEGATE_S:g} s", ""
     except OSError as error:
         code, message, details = OWN, f"the kernel refused: {error.strerror}", ""
     return 1, error_object(code, message, details, version)

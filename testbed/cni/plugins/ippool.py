@@ -60,6 +60,8 @@ class Configuration(Part):
     pools: list[PoolConfiguration] = Field(default_factory=list)
     default_ipv4_ippool: list[str] = Field(default_factory=list)
     default_ipv6_ippool: list[str] = Field(default_factory=list)
+    of_pods: bool = True
+    """Whether Spiderpool's annotations choose pools, and addresses stay with pods; else each container has its own."""
     clean_gateway: bool = False
     """True if the interface gets no default route."""
     match_master_subnet: bool = False
@@ -93,7 +95,10 @@ class Ippool:
                 case "CHECK":
                     self._check(asked, store)
                 case "DEL":
-                    _release(self._holder(asked), store, objects)
+                    if settings.of_pods:
+                        _release(self._holder(asked), store, objects)
+                    else:
+                        store.give_back(self._holder(asked))
                 case "GC":
                     self._collect(asked, store, objects)
                 case "STATUS":
@@ -113,6 +118,8 @@ class Ippool:
         asking = Asking(asked.interface, asked.network, self._node, labels, pod, namespace, len(others), owner)
         if settings.match_master_subnet and asked.command == "ADD":
             asking = replace(asking, master=master_of(asked))
+        if not settings.of_pods:
+            asking = replace(asking, pod=None, namespace=None)
         wanted = named(asking, {4: settings.default_ipv4_ippool, 6: settings.default_ipv6_ippool})
         inline = catalogue.inline(asked.network, [(pool.name, pool) for pool in settings.pools])
         if wanted or not inline:
@@ -132,7 +139,7 @@ class Ippool:
         wanted, families = self._pools(asked, settings)
         holder = self._holder(asked)
         fixed = reclaim.is_wanted_again(holder, objects)
-        if not fixed and (uid := store.other_uid(holder)):
+        if settings.of_pods and not fixed and (uid := store.other_uid(holder)):
             raise Refusal(OWN, RECYCLED.format(namespace=holder.namespace, pod=holder.pod, uid=uid))
         keeps_gateway = not (settings.clean_gateway or (wanted and wanted.clean_gateway))
         try:

@@ -156,7 +156,9 @@ class PodNetworks:
     def _defined(self, pod: Pod, one: selection.Selected, interface: str, given: Given) -> _Wanted:
         cluster = self.objects(pod.context)
         if one.or_file and not cluster.look(multus.DEFINITION, one.name, one.namespace):
-            return _Wanted(conflist.of_name(one.name, self._directory), interface)
+            by_file = conflist.load if one.name.endswith(conflist.SUFFIXES) else None
+            network = by_file(self._directory / one.name) if by_file else conflist.of_name(one.name, self._directory)
+            return _Wanted(network, interface)
         there = cluster.find(multus.DEFINITION, one.name, one.namespace)
         definition = NetworkAttachmentDefinition.model_validate(there.spec)
         if definition.config:
@@ -204,6 +206,12 @@ class PodNetworks:
             with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
                 self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))
 
+    def removed(self, wanted: PodRequest) -> None:
+        cluster = self.objects(wanted.host.context)
+        if there := cluster.look("Pod", wanted.name, wanted.metadata.namespace):
+            cluster.remove(there)
+            cluster.give_back(there)
+
     def crash(self, pod: Pod) -> Sequence[tuple[Conflist, Attachment]]:
         begun = self._attached.get(pod, [])
         self.forget(pod, again=True)
@@ -230,8 +238,10 @@ class PodNetworks:
 
     def lives(self, wanted: PodRequest, uid: str) -> bool:
         there = self.objects(wanted.host.context).look("Pod", wanted.name, wanted.metadata.namespace)
-        metadata = there.data["metadata"] if there else {}
-        return bool(metadata.get("uid") == uid and not metadata.get("deletionTimestamp"))
+        if there is None:
+            return False
+        metadata, phase = there.data["metadata"], (there.data.get("status") or {}).get("phase")
+        return metadata.get("uid") == uid and not metadata.get("deletionTimestamp") and phase not in reclaim.ENDED
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)

@@ -31,17 +31,23 @@ LEFT_ALONE = ("kube-system", "kube-public", "spiderpool", "metallb-system", "ist
 def admitted(pod: Pod, cluster: Cluster) -> Object:
     """Return the pod's Kubernetes object with the injected parts. InputError."""
     known = described(pod, cluster)
+    found = completed(known, cluster)
+    if asks(known, cluster.look("Namespace", known.namespace)):
+        networks = found.annotations[NETWORKS]
+        pod.context.emit(events.POD(networks=networks), pod.name, f"networks are injected: {networks}")
+    return found
+
+
+def completed(known: Object, cluster: Cluster) -> Object:
+    """Return a pod with what webhooks put into it: networks and resources. A second call changes nothing. InputError
+    with the reason if they refuse it."""
     try:
         check_pod(METADATA, known.annotations)
     except Denied as error:
         raise InputError(str(error)) from None
     namespace = cluster.look("Namespace", known.namespace)
     configs = cluster.all("SpiderMultusConfig") if asks(known, namespace) else []
-    found = injected(known, namespace, configs)
-    if found is not known:
-        networks = found.annotations[NETWORKS]
-        pod.context.emit(events.POD(networks=networks), pod.name, f"networks are injected: {networks}")
-    return with_resources(found, cluster)
+    return with_resources(injected(known, namespace, configs), cluster)
 
 
 def with_resources(pod: Object, cluster: Cluster) -> Object:

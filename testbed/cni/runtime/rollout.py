@@ -6,12 +6,13 @@ looks again until nothing follows. A pod that cannot start is an object that wai
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.workloads import Run, evicted_after, owner_of
+from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.policy_enforcer import PolicyEnforcer
 from testbed.cni.runtime.service_proxy import ServiceProxy
 from testbed.documents.problems import Problems
@@ -63,6 +65,8 @@ class Workloads:
         self._numbers = itertools.count()
         self._busy = False
         self._pause = FIRST_PAUSE
+        self._later = False
+        """Whether a controller waits for time to pass."""
         self._unplanned: Callable[[], None] = _nothing
         """Cancels the next attempt."""
         self._without_image: set[str] = set()
@@ -76,13 +80,14 @@ class Workloads:
         checked(found.objects)
         mine = [one for one in found.objects if one.kind in CONTROLLERS]
         singles = [one for one in found.objects if one.kind == "Pod"]
-        others = [self._placed(one) for one in found.objects if one.kind != "Pod"]
+        others = [self._with_status(one) for one in found.objects if one.kind != "Pod"]
         new = [one for one in singles if not self._is_there(one)]
         self._cluster.take(others, found.notes)
         for one in [*mine, *singles]:
             self._managed[str(one)] = start
         for one in new:
             self._add(one)
+        self._pause = FIRST_PAUSE
         done = yield from self.reconcile()
         return done._replace(objects=[str(one) for one in found.objects])
 
@@ -90,13 +95,17 @@ class Workloads:
         number = next(self._numbers)
         self._runs[pod.namespace, pod.name] = Run(_with_uid(pod, number), number)
 
-    def _placed(self, one: Object) -> Object:
-        """Return a DaemonSet with the number of its pods, by which its pools are sized."""
-        if one.kind != "DaemonSet":
+    def _with_status(self, one: Object) -> Object:
+        """Return a DaemonSet with the number of its pods, by which its pools are sized, and a Job with what it has
+        done. A status that the user wrote does not count, as in a cluster."""
+        status: Mapping[str, Any] = {}
+        if one.kind == "DaemonSet":
+            status = {"desiredNumberScheduled": len(workloads.daemon_nodes(one, self._nodes()))}
+        elif one.kind == "Job" and (there := self._cluster.look("Job", one.name, one.namespace)):
+            status = there.data.get("status") or {}
+        if one.kind not in ("DaemonSet", "Job"):
             return one
-        count = len(workloads.daemon_nodes(one, self._nodes()))
-        status = {**(one.data.get("status") or {}), "desiredNumberScheduled": count}
-        return manifests.Object(one.kind, one.name, one.namespace, {**one.data, "status": status}, one.document)
+        return Object(one.kind, one.name, one.namespace, {**one.data, "status": status}, one.document)
 
     def _is_there(self, one: Object) -> bool:
         """Return whether a Pod is there already. InputError if it is another one."""
@@ -122,11 +131,29 @@ class Workloads:
             self._policies.sync()
         finally:
             self._busy = False
-        if any(run.state == "waiting" for run in self._runs.values()):
-            self._unplanned = self._context.scheduler.after(self._pause, self._again)
-        else:
-            self._pause = FIRST_PAUSE
+            self._plan()
         return self._outcome()
+
+    def _plan(self) -> None:
+        """Look again later while pods wait, or may end by themselves."""
+        states = {run.state for run in self._runs.values() if run.state == "waiting" or self._may_end(run)}
+        if "waiting" not in states:
+            self._pause = FIRST_PAUSE
+        if states or self._later:
+            self._unplanned = self._context.scheduler.after(self._pause, self._again)
+
+    def _may_end(self, run: Run) -> bool:
+        pod = self._made.get((run.pod.namespace, run.pod.name))
+        return bool(pod and pod.container and run.pod.spec.get("restartPolicy") in ("Never", "OnFailure"))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """See `testbed.lab.pods.Workloads`."""
+        before, self._busy = self._busy, True
+        try:
+            yield
+        finally:
+            self._busy = before
 
     def _again(self) -> None:
         self._pause = min(LONGEST_PAUSE, 2 * self._pause)
@@ -137,29 +164,34 @@ class Workloads:
             self._context.scheduler.run(self.reconcile())
         except TestbedError as error:
             self._context.emit(events.OBJECT(), "", f"a controller of pods could not go on: {error.message}")
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # of an object that nobody foresaw
+            text = f"a controller of pods could not go on: {type(error).__name__}: {error}"
+            self._context.emit(events.OBJECT(), "", text)
 
     def _rounds(self) -> Steps[None]:
         tried: dict[int, int] = {}
         """The rounds in which pods were ended before a pod was tried, by its number."""
         ended = 0
         while True:
-            self._look()
+            yield from self._look()
             there = [one for kind in CONTROLLERS for one in self._cluster.all(kind)]
             mine = [one for one in there if str(one) in self._managed or self._of_managed(one, there)]
             following = workloads.following(
                 mine, list(self._runs.values()), self._nodes(), partial(next, self._numbers)
             )
+            self._later = following.later
             leaving = [*following.ended, *self._orphans({str(one) for one in mine})]
             self._cluster.put(*following.objects)
             for one in following.made:
                 self._add(one)
-            up = {host.name for host in self._maker.hosts()}
+            up = {host.name for host in self._maker.hosts() if not host.off}
             waiting = [run for run in self._runs.values() if run.state == "waiting" and run not in leaving]
             waiting = [run for run in waiting if run.node in ("", *up)]
             trying = [run for run in waiting if tried.get(run.number, -1) < ended]
             tried.update(dict.fromkeys((run.number for run in trying), ended))
             self._place(trying)
-            started = yield from self._start_and_end([run for run in trying if run.node], leaving)
+            starting = [run for run in trying if run.node and not run.reason]
+            started = yield from self._start_and_end(starting, leaving)
             ended += bool(leaving)
             if not (started or leaving or following.objects or following.made):
                 return
@@ -171,9 +203,9 @@ class Workloads:
             (owner.kind, owner.namespace, owner.name) == (kind, one.namespace, name) for owner in there
         )
 
-    def _look(self) -> None:
-        """Take in what became of the pods."""
-        up = [host.name for host in self._maker.hosts()]
+    def _look(self) -> Steps[None]:
+        """Take in what became of the pods; end the sandboxes of those that have ended."""
+        up = [host.name for host in self._maker.hosts() if not host.off]
         self._silent = {name: since for name, since in self._silent.items() if name not in up}
         for key, pod in list(self._made.items()):
             run = self._runs.get(key)
@@ -181,20 +213,32 @@ class Workloads:
                 del self._made[key]
             elif pod.gone:
                 self._look_again(run)
-            elif run.active and run.pod.spec.get("restartPolicy") in ("Never", "OnFailure"):
-                status = pod.exit_status()
-                if status is not None:
-                    run.state = "failed" if status else "succeeded"
-                    self._cluster.put(
-                        Object("Pod", key[1], key[0], {**run.pod.data, "status": {"phase": run.state.title()}})
-                    )
+            elif run.active and self._may_end(run) and (status := pod.exit_status()) is not None:
+                of_job = owner_of(run.pod)[0] == "Job"
+                if status and not of_job and run.pod.spec["restartPolicy"] == "OnFailure":
+                    continue  # a cluster starts its container again
+                run.state, run.ended_s = ("failed" if status else "succeeded"), time.monotonic()
+                del self._made[key]
+                yield from self._stop(run, pod)
+
+    def _stop(self, run: Run, pod: Pod) -> Steps[None]:
+        """End the sandbox of a pod that has succeeded or failed: its object stays, its addresses and devices do not."""
+        if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
+            status = {"phase": run.state.title()}
+            self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
+        yield from self._maker.stop(pod)
+        self._cluster.give_back(run.pod)
+        kind, name = owner_of(run.pod)
+        if kind == "Job" and (job := self._cluster.look(kind, name, run.pod.namespace)):
+            data = {**job.data, "status": workloads.counted(job, run)}
+            self._cluster.put(Object(kind, name, run.pod.namespace, data))
 
     def _look_again(self, run: Run) -> None:
         """Take in what became of a pod whose sandbox is gone: it was restarted, it is to be, or it was deleted."""
         key = run.pod.namespace, run.pod.name
         there = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
         uid = run.pod.data["metadata"]["uid"]
-        host = next((one for one in self._maker.hosts() if one.name == run.node), None)
+        host = next((one for one in self._maker.hosts() if one.name == run.node and not one.off), None)
         if (pod := self._maker.pod(run.pod.name)) and pod.uid == uid:
             self._made[key] = pod
         elif there is None or there.data["metadata"].get("uid") != uid:
@@ -204,7 +248,7 @@ class Workloads:
             run.state = "waiting"
             if there.data["metadata"].get("deletionTimestamp"):
                 self._drop(run)
-        elif time.monotonic() >= self._silent[run.node] + evicted_after(run.pod):
+        elif time.monotonic() >= self._silent.setdefault(run.node, time.monotonic()) + evicted_after(run.pod):
             if run.state != "terminating":
                 self._context.emit(events.POD(host=run.node), run.pod.name, f"is deleted: {run.node} is unreachable")
             run.state = "terminating"
@@ -222,8 +266,10 @@ class Workloads:
     def _drop(self, run: Run) -> None:
         """Remove a pod that has no sandbox."""
         del self._runs[run.pod.namespace, run.pod.name]
-        self._cluster.remove(run.pod)
-        self._cluster.give_back(run.pod)
+        there = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
+        if there and there.data["metadata"].get("uid") == run.pod.data["metadata"]["uid"]:
+            self._cluster.remove(run.pod)
+            self._cluster.give_back(run.pod)
 
     def _orphans(self, there: set[str]) -> list[Run]:
         """Return pods, and delete ReplicaSets, whose owner is no more: the work of the garbage collector."""
@@ -246,10 +292,14 @@ class Workloads:
             self._managed.pop(f"{kind}/{namespace}/{name}", None)
         elif run := self._runs.get((namespace, name)):
             self._managed.pop(str(run.pod), None)
-            yield from self._end(run)
+            failed = yield from together([partial(self._end, run)], 1)
+            done = yield from self.reconcile()
+            if isinstance(failed[0], TestbedError):
+                raise failed[0]
+            return done
         else:
             self._cluster.find(kind, name, namespace)
-            if pod := self._maker.pod(name):
+            if (pod := self._maker.pod(name)) and pod.metadata.namespace == namespace:
                 yield from self._maker.end(pod)
         return (yield from self.reconcile())
 
@@ -266,8 +316,10 @@ class Workloads:
 
     def _place(self, waiting: Sequence[Run]) -> None:
         """Give the pods nodes, in the order of their making; the reason to those that get none."""
-        nodes = self._nodes()
-        hosts = {host.name: host for host in self._maker.hosts()}
+        hosts = {host.name: host for host in self._maker.hosts() if not host.off}
+        nodes = [node for node in self._nodes() if node.name in hosts]
+        for run in waiting:
+            run.reason = self._completed(run)
         if any(placement.asked(run.pod) for run in waiting):
             for node in nodes:
                 node.free = self._devices.free(hosts[node.name], self._cluster)
@@ -276,15 +328,27 @@ class Workloads:
             if one.spec.get("nodeName") in hosts:
                 crowd.add(one.spec["nodeName"], one)
         for run in waiting:
-            if not run.node:
+            if not run.node and not run.reason:
                 run.node, run.reason = self._node_for(run.pod, nodes, crowd)
                 if run.node:
                     crowd.add(run.node, run.pod)
             for node in nodes:
                 if node.name == run.node:
                     node.free.subtract(placement.asked(run.pod))
-            if not run.node:
+            if run.reason:
                 self._wait(run)
+
+    def _completed(self, run: Run) -> str:
+        """Put into a pod what webhooks put into it before a scheduler sees it; return why they refuse it."""
+        try:
+            run.pod = completed(run.pod, self._cluster)
+        except InputError as error:
+            return error.message
+        there = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
+        uid = run.pod.data["metadata"]["uid"]
+        if there and there.data["metadata"].get("uid") != uid:
+            return f'pods "{run.pod.name}" already exists'
+        return ""
 
     @staticmethod
     def _node_for(pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
@@ -307,6 +371,8 @@ class Workloads:
         status = {"phase": "Pending", "conditions": [condition]}
         spec = {**run.pod.spec, **({"nodeName": run.node} if run.node else {})}
         before = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
+        if before and before.data["metadata"].get("uid") != run.pod.data["metadata"]["uid"]:
+            return  # the object of another pod with this name
         self._cluster.put(
             Object("Pod", run.pod.name, run.pod.namespace, {**run.pod.data, "spec": spec, "status": status})
         )

@@ -190,6 +190,10 @@ def _load_plugin(file: Path) -> Mapping[str, Any]:
     return found
 
 
+SUFFIXES = (".conf", ".conflist", ".json")
+"""Of files with networks (libcni, ConfFiles)."""
+
+
 def make(value: Mapping[str, Any]) -> Conflist:
     """Return the conflist of a file's data."""
     try:
@@ -206,8 +210,10 @@ def with_arguments(network: Conflist, arguments: Mapping[str, Any]) -> Conflist:
         return network
     plugins = []
     for plugin in network.plugins:
-        args = plugin.get("args") or {}
-        plugins.append({**plugin, "args": {**args, "cni": {**(args.get("cni") or {}), **arguments}}})
+        args = plugin.get("args")
+        own = args if isinstance(args, Mapping) else {}
+        cni = own.get("cni")
+        plugins.append({**plugin, "args": {**own, "cni": {**(cni if isinstance(cni, Mapping) else {}), **arguments}}})
     return make({**json.loads(network.data), "plugins": plugins})
 
 
@@ -228,7 +234,7 @@ def definition(config: str, name: str, source: str) -> Conflist:
 def of_name(name: str, directory: Path) -> Conflist:
     """Return the network of this name in the first file of a directory that has it, as Multus looks for it
     (GetCNIConfigFromFile). InputError."""
-    files = sorted(file for file in directory.glob("*") if file.suffix in (".conf", ".conflist", ".json"))
+    files = sorted(file for file in directory.glob("*") if file.suffix in SUFFIXES)
     names = {file: found for file in files if (found := _name_in(file))}
     for file, found in names.items():
         if found == name:

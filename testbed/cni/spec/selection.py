@@ -117,16 +117,26 @@ def default(annotations: Mapping[str, str]) -> Selected | None:
 
 def cluster_network(maps: Iterable[tuple[str, Mapping[str, Any]]]) -> Selected | None:
     """Return the network of each pod's eth0: `clusterNetwork` in the configuration of Multus (docs/configuration.md),
-    or in the ConfigMap of Spiderpool's chart. `maps` are namespaces and contents of ConfigMaps. InputError."""
+    or in the ConfigMap of Spiderpool's chart. `maps` are namespaces and contents of ConfigMaps. A path is a file
+    of its last name."""
     for namespace, data in maps:
-        if name := data.get(CLUSTER_NETWORK):
-            return Selected(str(name), namespace, or_file=True)
-        for key in CONFIGURATIONS:
-            found = json.loads(data[key], f"data.{key}") if key in data else None
-            if isinstance(found, dict) and isinstance(name := found.get(CLUSTER_NETWORK), str) and name:
+        if isinstance(name := data.get(CLUSTER_NETWORK), str) and name:
+            return Selected(name, namespace, or_file=True)
+        for found in map(multus_configuration, (data.get(key) for key in CONFIGURATIONS)):
+            if isinstance(name := found.get(CLUSTER_NETWORK), str) and name:
                 where, _, short = name.rpartition("/")
-                return Selected(short, where or str(found.get(OF_MULTUS) or MULTUS), or_file=True)
+                usual = str(found.get(OF_MULTUS) or MULTUS)
+                return Selected(short, usual if name.startswith("/") else where or usual, or_file=True)
     return None
+
+
+def multus_configuration(text: Any) -> Mapping[str, Any]:
+    """Return the configuration of Multus in a ConfigMap; empty if it is none."""
+    try:
+        found = json.loads(text, "data") if isinstance(text, str) else {}
+    except InputError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _parsed(text: str, namespace: str, where: str) -> list[Selected]:

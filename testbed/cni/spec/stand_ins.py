@@ -12,7 +12,7 @@ Sources: sriov-cni, pkg/config/config.go; whereabouts, pkg/config and pkg/alloca
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
 from typing import Any
 
 from testbed.cni.spec import conflist
@@ -50,6 +50,7 @@ IGNORED = (
 """Keys of whereabouts that say where it keeps what it knows."""
 MOST = 1 << 16
 """The most addresses of a pool. The first ones of a larger range are used: the lowest that is free is given."""
+MOST_VLAN = 4094
 UNAVAILABLE = ("min_tx_rate", "max_tx_rate")
 
 
@@ -74,6 +75,8 @@ def replaced(network: Conflist, lacks: Callable[[str], bool]) -> Conflist:
         except InputError as error:
             error.where = kind
             raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InputError(f"its configuration is malformed: {error}", where=kind) from None
     if [*plugins, *last] == list(network.plugins):
         return network
     return conflist.make({**json.loads(network.data), "plugins": [*plugins, *last]})
@@ -84,6 +87,9 @@ def _host_device(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         raise InputError("LoadConf(): VF pci addr is required")
     if rate := next((key for key in UNAVAILABLE if config.get(key)), ""):
         raise InputError(f"{rate} is not supported: a VF of the lab has no rate of its own")
+    vlan = config.get("vlan", 0)
+    if not isinstance(vlan, int) or not 0 <= vlan <= MOST_VLAN:
+        raise InputError(f"LoadConf(): vlan id {vlan} invalid: value must be in the range 0-{MOST_VLAN}")
     if config.get("link_state") == "disable":
         raise InputError("link_state disable is not supported: the VFs of a NIC have its link")
     if config.get("vlanQoS") and not config.get("vlan"):
@@ -115,7 +121,7 @@ def _ippool(ipam: Mapping[str, Any]) -> dict[str, Any]:
     if any(not route["gw"] for route in routes):
         raise InputError("ipam.routes: a route without `gw` needs `gateway`")
     dns = {"dns": ipam["dns"]} if ipam.get("dns") else {}
-    return {"type": "ippool", "pools": pools, **({"routes": routes} if routes else {}), **dns}
+    return {"type": "ippool", "of_pods": False, "pools": pools, **({"routes": routes} if routes else {}), **dns}
 
 
 def _spiderpool(ipam: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +143,8 @@ def _pool(given: Mapping[str, Any], network: str) -> dict[str, Any]:
         low, high = int(subnet.network_address) + size, int(subnet.broadcast_address) - size
         start = first_text if dash else given.get("range_start")
         end = str(ip_interface(rest.strip()).ip) if dash else given.get("range_end")
-        low = max(low, int(ip_address(str(start)))) if start else low
-        high = min(high, int(ip_address(str(end)))) if end else high
+        low = _bound(start, subnet, low, max)
+        high = _bound(end, subnet, high, min)
         excluded = [ip_network(str(one), strict=False) for one in given.get("exclude") or ()]
     except ValueError as error:
         raise InputError(f"invalid CIDR {text}: {error}") from None
@@ -152,3 +158,9 @@ def _pool(given: Mapping[str, Any], network: str) -> dict[str, Any]:
     name = "-".join(filter(None, ("whereabouts", network, str(subnet).replace("/", "-"))))
     ips = [f"{of_family(low)}-{of_family(last)}"] if low <= last else []
     return {"name": name, "subnet": str(subnet), "ips": ips, **({"excludeIPs": without} if without else {})}
+
+
+def _bound(given: Any, subnet: IPv4Network | IPv6Network, usual: int, choose: Callable[[int, int], int]) -> int:
+    """Return the end of a range; one that is not in the subnet does not count (GetIPRange)."""
+    address = ip_address(str(given)) if given else None
+    return choose(usual, int(address)) if address and address in subnet else usual

@@ -11,6 +11,7 @@ from testbed.cni.objects.kinds import IPPool
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import DEFAULT, KINDS, Object, kind_named
 from testbed.cni.runtime.rollout import CONTROLLERS, SANDBOX
+from testbed.errors import InputError
 from testbed.executor.live.applying import from_text
 from testbed.executor.live.server import Call
 from testbed.lab import Lab, Pod
@@ -49,12 +50,17 @@ class Observed:
     def pods(self, owner: Object) -> list[Object]:
         """Return the pods of a workload, a Deployment's by its ReplicaSets."""
         own = self.owned.get(str(owner), [])
-        return [pod for one in own for pod in (self.pods(one) if one.kind == "ReplicaSet" else [one])]
+        sets = [one for one in own if one.kind == "ReplicaSet"]
+        by_sets = [pod for one in sets for pod in self.owned.get(str(one), []) if pod.kind == "Pod"]
+        return [*by_sets, *(one for one in own if one.kind == "Pod")]
 
     def data(self, one: Object) -> dict[str, Any]:
         """Return an object with its status: of a pool the addresses that pods have, of a pod what its kernel has, of a
         workload the number of its pods."""
         data = dict(one.data)
+        if one.kind == "Pod":  # what the user wrote of it is of another pod
+            own = {key: value for key, value in one.annotations.items() if key != NETWORK_STATUS}
+            data["metadata"] = {**data["metadata"], "annotations": own}
         if one.kind == "SpiderIPPool":
             data["status"] = self._pool(one)
         if one.kind in CONTROLLERS:
@@ -204,7 +210,15 @@ def delete(request: live.DeleteObjects, call: Call) -> list[str]:
             found = [(one.kind, one.name, one.namespace) for one in manifests.load(file).objects]
     else:
         found = [(kind_named(request.resource), request.name, request.namespace or DEFAULT)]
-    return [_deleted(call.lab, *one) for one in found]
+    done, failed = [], []
+    for one in found:  # as kubectl: the others, too, if one is not there
+        try:
+            done.append(_deleted(call.lab, *one))
+        except InputError as error:
+            failed.append(error)
+    if failed:
+        raise InputError(failed[0].message, hint=failed[0].hint, also=[("", error.message) for error in failed[1:]])
+    return done
 
 
 def _deleted(lab: Lab, kind: str, name: str, namespace: str) -> str:

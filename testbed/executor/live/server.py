@@ -249,7 +249,7 @@ class Server:
 
     def ends_with(self, node: Namespace) -> None:
         """End the programs that were started on the node when it goes."""
-        if self._nodes.get(node) != node.boots:
+        if not node.shares and self._nodes.get(node) != node.boots:
             self._nodes[node] = node.boots
             node.defer(lambda: processes.end_all(node.namespace))
 

@@ -25,6 +25,8 @@ from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
 PORTS = range(1, 1 << 16)
+IFNAMSIZ = 16
+"""Bytes of an interface's name with the NUL behind it."""
 
 
 class Host(Node[HostInterface]):
@@ -187,7 +189,8 @@ class Host(Node[HostInterface]):
         """Return the index of the device by which VFs of a NIC are in a VLAN, which is made if there is none."""
         index = self[parent].index
         there = next((name for name, number in self.kernel.vlans_on(index).items() if number == vlan), "")
-        found = self.kernel.index(there) if there else self.kernel.add_vlan(f"{parent}.{vlan}", index, vlan)
+        name = f"{parent}.{vlan}" if len(parent) + 5 < IFNAMSIZ else f"vf{index}.{vlan}"
+        found = self.kernel.index(there) if there else self.kernel.add_vlan(name, index, vlan)
         self.kernel.set_link(found, up=True)
         return found
 
@@ -271,14 +274,14 @@ class Pod(Host):
         self.env = dict(metadata.env)
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
-        if not self._shares:
+        if not self.shares:
             own_devices.add(self.namespace, name, host.namespace, privileged=metadata.privileged)
 
     def __getitem__(self, interface: str) -> HostInterface:
-        return self.host[interface] if self._shares else super().__getitem__(interface)
+        return self.host[interface] if self.shares else super().__getitem__(interface)
 
     def now(self) -> Seen:
-        return self.host.now() if self._shares else super().now()
+        return self.host.now() if self.shares else super().now()
 
     def check(self) -> None:
         """Run CNI's CHECK: the networks' plugins verify that the pod is as they made it. Raise what they miss."""
@@ -300,7 +303,7 @@ class Pod(Host):
         return self.container.exit_status() if self.container else None
 
     def delete_devices(self) -> None:
-        if not self._shares:
+        if not self.shares:
             super().delete_devices()
             self.host.take_back_vfs(self)
 

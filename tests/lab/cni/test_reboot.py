@@ -131,6 +131,35 @@ def test_pods_of_a_node_that_is_down_for_long_are_replaced_elsewhere(lab):
     assert not {name for name in mine if name.startswith("web-")} & {pod.name for pod in done.pods}
 
 
+def test_pods_of_a_daemon_set_stay_on_a_node_that_is_down(lab):
+    lab.pods.apply(MANIFEST)
+    web = lab.objects.get("Deployment", "web")
+    spec = {key: value for key, value in web["spec"].items() if key != "replicas"}
+    template = {**spec["template"], "spec": {**spec["template"]["spec"], "hostNetwork": True}}
+    daemons = {**web, "kind": "DaemonSet", "metadata": {"name": "agents"}, "spec": {**spec, "template": template}}
+    before = {pod.name: pod.uid for pod in lab.pods.apply(daemons).pods if pod.name.startswith("agents-")}
+    assert len(before) == 2
+    lab.scheduler.after(
+        20, lambda: lab.pods.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+    )
+    done = lab.reboot("node1", down=400)
+    assert {pod.name: pod.uid for pod in done.pods if pod.name.startswith("agents-")} == before
+
+
+def test_a_pod_in_the_network_of_its_node_changes_nothing_there(lab):
+    """The node's view goes on after it, and programs of the node survive its end."""
+    node = lab.host("node2")
+    program = node.spawn("sleep", "1000")
+    lab.pods.apply(MANIFEST)
+    assert lab.nodes["agent"].run("true").returncode == 0
+    lab.pods.delete_object("Pod", "agent")
+    assert program.running
+    node.use("ip", "link", "add", "dummy8", "type", "dummy")
+    assert "dummy8" in [link.name for link in node.now().links.values()]
+    node.use("ip", "link", "del", "dummy8")
+    program.stop()
+
+
 def test_a_pod_is_no_host(lab):
     lab.pods.create(lab.host("node1"), "a", [macvlan(ippool(20, 150, 159))])
     with pytest.raises(InputError, match="a is a pod"):

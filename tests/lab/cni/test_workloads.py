@@ -164,3 +164,38 @@ def test_a_killed_agent_loses_no_address_and_gives_none_twice(lab):
     given = addresses(pod for pod in applied.pods if pod.name != "agent")
     assert len(set(given)) == 4
     assert {str(address) for address in lab.objects.held()["rail1"]} == set(given)
+
+
+def test_a_pod_whose_name_is_taken_waits_and_leaves_the_other_alone(lab, objects):
+    lab.pods.apply(MANIFEST)
+    agent = {**objects["agent"], "metadata": {"name": "db-0"}}
+    (mine,) = [pod for pod in lab.pods.apply(agent).pods if pod.name == "db-0"]
+    sets = copy.deepcopy(objects["web"])
+    sets["kind"], sets["metadata"]["name"], sets["spec"]["replicas"] = "StatefulSet", "db", 1
+    applied = lab.pods.apply(sets)
+    assert lab.nodes["db-0"] is mine
+    assert lab.objects.get("Pod", "db-0")["metadata"]["uid"] == mine.uid
+    assert "db-0" in [pod.name for pod in applied.pods]
+
+
+def test_what_webhooks_inject_counts_for_the_choice_of_the_node(lab, objects):
+    """The first node has no devices of the networks that are injected."""
+    lab.pods.apply(MANIFEST)
+    lab.pods.delete_object("Deployment", "web")
+    version = {"apiVersion": "spiderpool.spidernet.io/v2beta1"}
+    metadata = {"name": "vf", "annotations": {"cni.spidernet.io/rdma-resource-inject": "rails"}}
+    spec = {"cniType": "sriov", "enableCoordinator": False, "sriov": {"resourceName": "spidernet.io/rail1"}}
+    spec["sriov"]["ippools"] = {"ipv4": ["rail1"]}
+    lab.objects.apply({**version, "kind": "SpiderMultusConfig", "metadata": metadata, "spec": spec})
+    policy = {"resourceName": "rail1", "numVfs": 2, "nicSelector": {"pfNames": ["eth1"]}}
+    policy["nodeSelector"] = {"kubernetes.io/hostname": "node2"}
+    kind = {"apiVersion": "sriovnetwork.openshift.io/v1", "kind": "SriovNetworkNodePolicy"}
+    lab.objects.apply({**kind, "metadata": {"name": "p"}, "spec": policy})
+    web = objects["web"]
+    web["metadata"]["name"], web["spec"]["replicas"] = "vf", 1
+    web["spec"]["template"]["metadata"]["annotations"] = {"cni.spidernet.io/rdma-resource-inject": "rails"}
+    applied = lab.pods.apply(web)
+    (pod,) = [pod for pod in applied.pods if pod.name.startswith("vf-")]
+    assert pod.host.name == "node2"
+    lab.objects.delete("SpiderMultusConfig", "vf")
+    lab.objects.delete("SriovNetworkNodePolicy", "p")

@@ -107,13 +107,21 @@ def test_resources_of_sriov_network_device_plugin():
     found = offers(["eth1"], {}, {}, [], [], resources(data))
     assert found == {"intel.com/rail1": Offer(2, {"eth1v0": "eth1", "eth1v1": "eth1"}, rdma=True)}
     for selectors, wrong in (
-        ({"vendors": ["15b3"]}, "a lab's NICs have no IDs; select VFs by pfNames"),
         ({"pfNames": ["eth1"]}, "eth1 has no VFs in a lab unless it says which: eth1#0-3"),
         ({"pciAddresses": ["0000:03:02.0"]}, "pciAddresses is not supported"),
     ):
         text = json.dumps({"resourceList": [{"resourceName": "r", "selectors": selectors}]})
         with pytest.raises(InputError, match=wrong):
             manifests.make(config_map(text=text))
+
+
+def test_resources_by_ids_alone_are_vfs_of_all_nics():
+    """As NVIDIA's NicClusterPolicy has them for HostDeviceNetworks."""
+    given = {"resourcePrefix": "nvidia.com", "resourceName": "hostdev", "selectors": {"vendors": ["15b3"]}}
+    data = {"config.json": json.dumps({"resourceList": [given]})}
+    found = offers(["eth1", "eth2"], {}, {}, [], [], resources(data), nics=["eth1", "eth2"])
+    assert found["nvidia.com/hostdev"].amount == 16
+    assert selects_by_ids("ConfigMap", data)
 
 
 def test_other_config_maps_are_left_alone():

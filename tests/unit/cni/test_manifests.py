@@ -186,8 +186,16 @@ def test_a_kind_that_nothing_reads_is_passed_over_with_one_remark(tmp_path):
     ]
     (tmp_path / "others.yaml").write_text(OTHERS)
     assert cluster.apply("others.yaml") == []
-    with pytest.raises(InputError, match=r"metadata\.name is missing"):
-        load(tmp_path, OTHERS.replace("{name: data}", "{}"))
+    odd = OTHERS.replace("{name: data}", '{name: "system:node", annotations: }')
+    assert load(tmp_path, odd) == [], "nothing else of them is read"
+
+
+def test_a_key_without_a_value_is_absent(tmp_path):
+    """As Helm charts write it, and as an API server takes it."""
+    text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: }\nspec: {replicas: }\n"
+    (found,) = load(tmp_path, text)
+    assert found.data["metadata"] == {"name": "web"}
+    assert found.spec == {}
 
 
 def test_a_list_has_objects_with_places_of_their_own(tmp_path):

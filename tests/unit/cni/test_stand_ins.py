@@ -38,6 +38,7 @@ def pool(**keys: Any) -> dict[str, Any]:
         ({"range": "fd00::/120"}, "fd00::1-fd00::fe", None),
         ({"range": "10.0.0.0/8"}, "10.0.0.1-10.1.0.0", None),
         ({"ipRanges": [{"range": "10.1.0.0/30"}]}, "10.1.0.1-10.1.0.2", None),
+        ({"range": "10.1.0.0/30", "range_start": "10.2.0.1"}, "10.1.0.1-10.1.0.2", None),
     ],
 )  # fmt: skip
 def test_a_range_of_whereabouts_is_a_pool(given, ips, without):
@@ -88,6 +89,12 @@ def test_a_plugin_that_is_there_is_the_user_s():
         ({"type": "sriov"}, "VF pci addr is required"),
         ({"type": "sriov", "deviceID": "v", "max_tx_rate": 100}, "max_tx_rate is not supported"),
         ({"type": "sriov", "deviceID": "v", "vlanQoS": 3}, "non-zero vlan id must be configured"),
+        ({"type": "sriov", "deviceID": "v", "vlan": 5000}, "vlan id 5000 invalid: value must be in the range 0-4094"),
+        ({"type": "sriov", "deviceID": "v", "vlan": "5"}, "vlan id 5 invalid"),
+        (ipam(ipRanges=["x"]), "its configuration is malformed"),
+        (ipam(ipRanges=5), "its configuration is malformed"),
+        (ipam(range="10.0.0.0/24", exclude=5), "its configuration is malformed"),
+        (ipam(range="10.0.0.0/24", routes=[{}]), "its configuration is malformed"),
         (ipam(), "do you have the 'range' parameter set"),
         (ipam(range="10.0.0.0/33"), "invalid CIDR 10.0.0.0/33"),
         (ipam(range="10.0.0.0/24", exclude=["x"]), "invalid CIDR 10.0.0.0/24: 'x' does not"),

@@ -1,6 +1,7 @@
 """What the controllers of workloads make and end, without a lab: pods are as the test says."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from testbed.cni.objects import manifests, workloads
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import NodeView
-from testbed.cni.objects.workloads import Next, Run
+from testbed.cni.objects.workloads import Next, Run, State
+from testbed.cni.runtime import rollout
+from testbed.errors import InputError
 
 NODES = [NodeView(name, {"kubernetes.io/hostname": name}) for name in ("node1", "node2", "node3")]
 LABELS = {"app": "web"}
@@ -49,6 +52,12 @@ class Cluster:
                 return rounds
             rounds.append((len(found.made), len(found.ended)))
             assert len(rounds) < 50
+
+    def end(self, run: Run, state: State, ended_s: float = 0.0) -> None:
+        """A pod's container ends, and its Job counts it."""
+        run.state, run.ended_s = state, ended_s
+        (job,) = self.objects.values()
+        self.objects[str(job)] = manifests.make({**job.data, "status": workloads.counted(job, run)})
 
     @property
     def names(self) -> list[str]:
@@ -181,23 +190,98 @@ def test_a_job_ends_with_its_completions():
     never = {"restartPolicy": "Never"}
     cluster = Cluster(workload("Job", never, parallelism=2, completions=3))
     assert cluster.settle() == [(2, 0)]
-    cluster.runs[0].state = "succeeded"
-    cluster.runs[1].state = "failed"
+    first, second = cluster.runs
+    cluster.end(first, "succeeded")
+    cluster.end(second, "failed")
     assert cluster.settle() == [(2, 0)]
-    for run in cluster.runs:
-        run.state = "succeeded" if run.state == "running" else run.state
+    for run in [run for run in cluster.runs if run.state == "running"]:
+        cluster.end(run, "succeeded")
     assert cluster.settle() == []
-    indexed = Cluster(workload("Job", never, parallelism=4, completions=4, completionMode="Indexed"))
+    cluster.runs.clear()
+    assert cluster.settle() == [], "what has succeeded counts when its pods are deleted, too"
+
+
+def test_an_indexed_job_has_a_pod_for_each_index_once():
+    indexed = Cluster(
+        workload("Job", {"restartPolicy": "Never"}, parallelism=2, completions=4, completionMode="Indexed")
+    )
     indexed.settle()
-    assert [name[:6] for name in indexed.names] == ["web-0-", "web-1-", "web-2-", "web-3-"]
-    variables = [run.pod.spec["containers"][0]["env"] for run in indexed.runs]
-    assert variables[2] == [{"name": "JOB_COMPLETION_INDEX", "value": "2"}]
+    assert [name[:6] for name in indexed.names] == ["web-0-", "web-1-"]
+    assert indexed.runs[1].pod.spec["containers"][0]["env"] == [{"name": "JOB_COMPLETION_INDEX", "value": "1"}]
+    indexed.end(indexed.runs[1], "succeeded")
+    indexed.runs.pop()
+    indexed.settle()
+    assert [name[:6] for name in indexed.names] == ["web-0-", "web-2-"]
 
 
-def test_a_job_gives_up_after_its_backoff_limit():
+def test_a_job_waits_before_it_replaces_what_failed_and_gives_up_after_its_backoff_limit():
     cluster = Cluster(workload("Job", {"restartPolicy": "Never"}, backoffLimit=1))
-    for _ in range(2):
-        cluster.settle()
-        cluster.runs[-1].state = "failed"
+    cluster.settle()
+    cluster.end(cluster.runs[-1], "failed", time.monotonic())
+    assert cluster.next().later
+    assert len(cluster.runs) == 1
+    cluster.end(cluster.runs[-1], "failed", time.monotonic() - 100)
     assert cluster.settle() == []
-    assert [run.state for run in cluster.runs] == ["failed", "failed"]
+    assert not cluster.next().later
+
+
+def test_a_pod_below_the_partition_keeps_its_template():
+    update = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+    cluster = Cluster(workload("StatefulSet", replicas=3, updateStrategy=update, ordinals={"start": 5}))
+    cluster.settle()
+    updated(cluster, replicas=3, updateStrategy=update, ordinals={"start": 5})
+    cluster.settle()
+    of = {run.pod.name: run.pod.spec["containers"][0]["image"] for run in cluster.runs}
+    assert of == {"web-5": "web:1", "web-6": "web:1", "web-7": "web:2"}
+    cluster.runs = [run for run in cluster.runs if run.pod.name != "web-5"]
+    cluster.settle()
+    assert {run.pod.name: run.pod.spec["containers"][0]["image"] for run in cluster.runs} == of
+
+
+def test_a_parallel_set_replaces_a_pod_that_does_not_start():
+    cluster = Cluster(workload("StatefulSet", replicas=2, podManagementPolicy="Parallel"))
+    cluster.starts = False
+    cluster.settle()
+    cluster.starts = True
+    updated(cluster, replicas=2, podManagementPolicy="Parallel")
+    cluster.settle()
+    assert images(cluster) == {"web:2"}
+
+
+def test_a_paused_deployment_is_not_updated():
+    cluster = Cluster(workload("Deployment", replicas=2))
+    cluster.settle()
+    updated(cluster, replicas=2, paused=True)
+    assert cluster.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (workload("Deployment", {"restartPolicy": "Never"}), 'Unsupported value: "Never"'),
+        (workload("Deployment", strategy={"rollingUpdate": {"maxSurge": -1}}), "greater than or equal to 0"),
+        (workload("Deployment", strategy={"rollingUpdate": {"maxSurge": "2%%"}}), "must be an integer or percentage"),
+        (workload("Deployment", replicas=10**9), "spec.replicas: Input should be less than or equal to 5000"),
+        (workload("Job", {"restartPolicy": "Never"}, completionMode="Indexed"), "when completion mode is Indexed"),
+        (workload("Job"), 'Required value: valid values: "OnFailure", "Never"'),
+        (
+            workload("Deployment", {"containers": [{"name": "m", "resources": {"limits": {"a/b": "1.5"}}}]}),
+            "'1.5' is not",
+        ),
+        (workload("Deployment", {"containers": [{"name": "m", "resources": "x"}]}), "resources"),
+        (workload("Deployment", {"containers": [{"name": "m", "securityContext": "x"}]}), "securityContext"),
+    ],
+)
+def test_what_no_api_server_takes_is_refused(given, wrong):
+    with pytest.raises(InputError) as said:
+        rollout.checked([given])
+    assert wrong in str(said.value)
+
+
+def test_a_template_without_metadata_is_one_without_labels():
+    """`DoesNotExist` matches it."""
+    selector = {"matchExpressions": [{"key": "gone", "operator": "DoesNotExist"}]}
+    data = dict(workload("Deployment", selector=selector).data)
+    data["spec"] = {**data["spec"], "template": {"spec": {"containers": [{"name": "main"}]}}}
+    cluster = Cluster(manifests.make(data))
+    assert cluster.settle() == [(1, 0)]
