@@ -99,7 +99,7 @@ class Holder:
 
     network: str
     container: str
-    """Empty: the address is kept for the next container of a pod of this name."""
+    """Empty: the address is kept for the pod's next container; of a StatefulSet's by its name, of others by its UID."""
     interface: str
     namespace: str = ""
     pod: str = ""
