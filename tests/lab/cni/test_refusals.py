@@ -77,15 +77,15 @@ def test_an_unknown_plugin_is_found_before_anything_is_made(lab, log):
     error = refused(lab, bridge(), network({"type": "macvlen", "ipam": ipam(10)}))
     assert isinstance(error, InputError)
     assert error.message == f'{NOT_CALLED.format("macvlen")}failed to find plugin "macvlen" (code 7)'
-    assert error.hint.startswith("Did you mean macvlan? There are: bandwidth, beside, bridge, ")
+    assert error.hint.startswith("Did you mean macvlan? There are: bandwidth, beside, bond, bridge, ")
     assert "rxe" in error.hint
     assert not log.find("cni")
 
 
 @pytest.mark.topology(ROUTED)
 def test_an_unknown_ipam_plugin_is_found_too(lab):
-    error = refused(lab, network({"type": "macvlan", "ipam": {"type": "whereabouts"}}))
-    assert error.message == f'{NOT_CALLED.format("whereabouts")}failed to find plugin "whereabouts" (code 7)'
+    error = refused(lab, network({"type": "macvlan", "ipam": {"type": "calico-ipam"}}))
+    assert error.message == f'{NOT_CALLED.format("calico-ipam")}failed to find plugin "calico-ipam" (code 7)'
 
 
 @pytest.mark.topology(ROUTED)
