@@ -38,7 +38,7 @@ class PolicyPassedByRdma(Scenario[Settings]):
     On real gear: `nc -vz` to the pod times out and `ib_write_bw` to it works (with its exchange by rdma_cm or by
     another way). `nft list ruleset` in the pod counts no packet of it, and tcpdump on the node shows none.
 
-    The fixes are in the fabric, which sees all packets: a VLAN or a VRF of its own for each tenant, or an ACL on the
+    The fixes: in the fabric, which sees all packets, a VLAN or a VRF of its own for each tenant, or an ACL on the
     port of the node. In the NIC: flow rules on the representors of VFs (switchdev mode), which a lab does not have.
     """
 
