@@ -382,7 +382,7 @@ def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: P
     assert added.status == 0, added.err
     assert "10.0.10.77/24" in added.out
     wide = lab("get", "po", "-o", "wide").out.splitlines()[1]
-    assert wide.split() == ["default", "p1", "Running", "<none>", "h1", "net1", "10.0.10.77"]
+    assert wide.split() == ["default", "p1", "Running", "<none>", "h1", "net1", "10.0.10.77", "<none>"]
     (status,) = json.loads(json.loads(lab("get", "pod/p1", "-o", "json").out)["metadata"]["annotations"][STATUS])
     assert status["ips"] == ["10.0.10.77"]
     assert lab("delete", "pod", "p1").out == "Pod/default/p1 is deleted\n"
