@@ -196,7 +196,8 @@ class Networks(Protocol):
         """Detach sandboxes whose network namespaces have gone."""
 
     def lives(self, wanted: PodRequest, uid: str) -> bool:
-        """Return whether the object of the pod is still there and not deleted."""
+        """Return whether kubelet makes the pod a new sandbox: its object is there and not deleted, and its policy does
+        not leave it as it has ended."""
 
     def restarted(self, host: Host) -> None:
         """Start what a node has for its pods, after a reboot."""

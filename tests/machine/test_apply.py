@@ -425,3 +425,43 @@ def test_a_pair_gets_a_port_channel_and_its_hosts_of_both_families_stay(tmp_path
         assert states == [["both"], ["both"]]
     finally:
         run("down", "--all")
+
+
+PODS = """\
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: rail}
+spec:
+  config: |
+    {"cniVersion": "1.0.0", "plugins": [{"type": "macvlan", "master": "eth1", "ipam": {
+      "type": "ippool", "pools": [{"name": "rail", "subnet": "10.0.10.0/24", "ips": ["10.0.10.80-10.0.10.89"]}]}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, annotations: {k8s.v1.cni.cncf.io/networks: rail}}
+    spec: {containers: [{name: main, image: none}]}
+"""
+
+
+def test_pods_of_a_host_that_leaves_go_elsewhere_and_it_takes_pods_when_it_is_back(lab: Run, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(PODS)
+    without = "\n".join(line for line in BEFORE.splitlines() if "h2" not in line)
+    (tmp_path / "without.clab.yml").write_text(without)
+
+    def nodes() -> list[str]:
+        assert lab("apply", "-f", "pods.yaml").status == 0
+        return sorted(line.split()[4] for line in lab("get", "pods", "-o", "wide").out.splitlines()[1:])
+
+    assert nodes() == ["h1", "h2"]
+    assert lab("apply", "without.clab.yml").status == 0
+    assert nodes() == ["h1", "h1"]
+    assert lab("apply", "before.clab.yml").status == 0
+    (tmp_path / "pods.yaml").write_text(PODS.replace("replicas: 2", "replicas: 3"))
+    assert nodes() == ["h1", "h1", "h2"]
+    wide = lab("get", "pods", "-o", "wide").out
+    assert wide.count("Running") == 3, wide

@@ -50,7 +50,7 @@ class PodNetworks:
         self._directory = directory
         own = directory / OWN_PLUGINS
         self._plugins = plugins if plugins is not None else [own.resolve()] if own.is_dir() else []
-        self._runtimes: dict[str, Runtime] = {}
+        self._runtimes: dict[Host, Runtime] = {}
         self._cluster: Cluster | None = None
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
         self._devices = Devices()
@@ -59,9 +59,9 @@ class PodNetworks:
 
     def runtime(self, node: Host) -> Runtime:
         """Return the runtime that calls the plugins on a node."""
-        if node.name not in self._runtimes:
-            self._runtimes[node.name] = Runtime(node, self._plugins)
-        return self._runtimes[node.name]
+        if node not in self._runtimes:
+            self._runtimes[node] = Runtime(node, self._plugins)
+        return self._runtimes[node]
 
     def objects(self, context: Context) -> Cluster:
         """Return the objects of the lab of `context`."""
@@ -218,7 +218,7 @@ class PodNetworks:
         return begun
 
     def restarted(self, host: Host) -> None:
-        if self._runtimes.pop(host.name, None):
+        if self._runtimes.pop(host, None):
             self.runtime(host)
 
     def late(self, host: Host, sandboxes: Sequence[tuple[Conflist, Attachment]]) -> Steps[None]:
@@ -241,7 +241,8 @@ class PodNetworks:
         if there is None:
             return False
         metadata, phase = there.data["metadata"], (there.data.get("status") or {}).get("phase")
-        return metadata.get("uid") == uid and not metadata.get("deletionTimestamp") and phase not in reclaim.ENDED
+        ended = phase in reclaim.ENDED or there.spec.get("restartPolicy") == "Never"
+        return metadata.get("uid") == uid and not metadata.get("deletionTimestamp") and not ended
 
     def collect(self, host: Host, networks: Sequence[Network]) -> Steps[None]:
         runtime = self.runtime(host)

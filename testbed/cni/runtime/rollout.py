@@ -185,6 +185,10 @@ class Workloads:
             for one in following.made:
                 self._add(one)
             up = {host.name for host in self._maker.hosts() if not host.off}
+            if lost := self._of_no_node():
+                for run in lost:
+                    self._collect(run)
+                continue
             waiting = [run for run in self._runs.values() if run.state == "waiting" and run not in leaving]
             waiting = [run for run in waiting if run.node in ("", *up)]
             trying = [run for run in waiting if tried.get(run.number, -1) < ended]
@@ -195,6 +199,17 @@ class Workloads:
             ended += bool(leaving)
             if not (started or leaving or following.objects or following.made):
                 return
+
+    def _of_no_node(self) -> list[Run]:
+        """Return the pods without a sandbox whose node has left the lab."""
+        there = {"", *(host.name for host in self._maker.hosts())}
+        return [run for key, run in self._runs.items() if run.node not in there and key not in self._made]
+
+    def _collect(self, run: Run) -> None:
+        """Delete a pod of a node that has left the lab, as kube-controller-manager's podgc does."""
+        self._context.emit(events.POD(), run.pod.name, f"is deleted: the node {run.node} has left the lab")
+        self._managed.pop(str(run.pod), None)
+        self._drop(run)
 
     def _of_managed(self, one: Object, there: Sequence[Object]) -> bool:
         """Return whether a ReplicaSet is of a Deployment whose pods are made here."""
@@ -223,10 +238,17 @@ class Workloads:
 
     def _stop(self, run: Run, pod: Pod) -> Steps[None]:
         """End the sandbox of a pod that has succeeded or failed: its object stays, its addresses and devices do not."""
+        self._show_phase(run)
+        yield from self._maker.stop(pod)
+        self._account(run)
+
+    def _show_phase(self, run: Run) -> None:
         if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
             status = {"phase": run.state.title()}
             self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
-        yield from self._maker.stop(pod)
+
+    def _account(self, run: Run) -> None:
+        """Free what a pod had that has succeeded or failed, and count it for its Job."""
         self._cluster.give_back(run.pod)
         kind, name = owner_of(run.pod)
         if kind == "Job" and (job := self._cluster.look(kind, name, run.pod.namespace)):
@@ -243,9 +265,16 @@ class Workloads:
             self._made[key] = pod
         elif there is None or there.data["metadata"].get("uid") != uid:
             del self._runs[key], self._made[key]
+        elif run.node not in {one.name for one in self._maker.hosts()}:
+            del self._made[key]
+            self._collect(run)
         elif host:
             del self._made[key]
             run.state = "waiting"
+            if run.pod.spec.get("restartPolicy") == "Never":  # kubelet makes it no other sandbox
+                run.state, run.ended_s = "failed", time.monotonic()
+                self._show_phase(run)
+                self._account(run)
             if there.data["metadata"].get("deletionTimestamp"):
                 self._drop(run)
         elif time.monotonic() >= self._silent.setdefault(run.node, time.monotonic()) + evicted_after(run.pod):

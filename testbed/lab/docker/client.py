@@ -36,11 +36,17 @@ def client() -> APIClient:
 
 
 def has_image(name: str) -> bool:
-    """Return whether the daemon of this machine has the image; False without a daemon."""
+    """Return whether the daemon of this machine has the image, `latest` if it names no tag; False without a daemon."""
     if not daemon.SOCKET.exists() or not daemon.LOG.exists():
         return False
+    import docker
+
     with explained(f"Docker cannot look for the image {name}"):
-        return bool(client().images(name))
+        try:
+            client().inspect_image(name)
+        except docker.errors.ImageNotFound:
+            return False
+    return True
 
 
 @contextlib.contextmanager

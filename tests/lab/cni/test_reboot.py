@@ -19,7 +19,7 @@ def emptied(lab):
     """A lab without workloads after each test: tests share it."""
     yield
     lab.pods.reconcile()
-    for kind in ("Deployment", "StatefulSet", "DaemonSet", "Pod"):
+    for kind in ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod"):
         for one in lab.objects.list(kind):
             lab.pods.delete_object(kind, one["metadata"]["name"])
 
@@ -129,6 +129,21 @@ def test_pods_of_a_node_that_is_down_for_long_are_replaced_elsewhere(lab):
     assert len([pod for pod in done.pods if pod.name.startswith("web-")]) == 4
     assert {pod.name for pod in done.pods} >= {"db-0", "db-1"}
     assert not {name for name in mine if name.startswith("web-")} & {pod.name for pod in done.pods}
+
+
+def test_a_pod_that_is_never_restarted_has_failed_and_its_job_makes_another(lab):
+    template = {"restartPolicy": "Never", "nodeName": "node1", "containers": [{"name": "main", "image": "none"}]}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}}
+    job["spec"] = {"template": {"spec": template}}
+    (before,) = lab.pods.apply(job, [macvlan(ippool(20, 150, 159))]).pods
+    lab.reboot("node1")
+    assert lab.scheduler.wait(lambda: any(name.startswith("once-") for name in lab.nodes), within=60)
+    (after,) = lab.pods.reconcile().pods
+    assert after.name != before.name
+    assert lab.objects.get("Pod", before.name)["status"]["phase"] == "Failed"
+    assert lab.objects.get("Job", "once")["status"]["failed"] == 1
+    (lease,) = leases(lab)
+    assert lease.holder.pod == after.name, "the address of the other one is free"
 
 
 def test_pods_of_a_daemon_set_stay_on_a_node_that_is_down(lab):
