@@ -7,7 +7,7 @@ docs/usage/install/ai; sriov-network-device-plugin (README). A lab's NICs have n
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
@@ -202,25 +202,26 @@ class NodeStatus(Free, Spec):
 
 
 _SHARED = TypeAdapter(SharedDevices)
+_RESOURCES = TypeAdapter(Resources)
+Configuration = TypeVar("Configuration")
 
 
 def shared_devices(data: Mapping[str, Any]) -> list[SharedDevice]:
     """Return the devices in the `data` of a ConfigMap, if it is k8s-rdma-shared-dev-plugin's. InputError."""
-    text = data.get(CONFIG)
-    if not isinstance(text, str) or "configList" not in text:
-        return []
-    return json.typed(text, _SHARED, f"data.{CONFIG}").configList
-
-
-_RESOURCES = TypeAdapter(Resources)
+    found = _configured(data, "configList", _SHARED)
+    return found.configList if found else []
 
 
 def resources(data: Mapping[str, Any]) -> list[Resource]:
     """Return the resources in the `data` of a ConfigMap, if it is sriov-network-device-plugin's. InputError."""
+    found = _configured(data, "resourceList", _RESOURCES)
+    return found.resourceList if found else []
+
+
+def _configured(data: Mapping[str, Any], key: str, adapter: TypeAdapter[Configuration]) -> Configuration | None:
+    """Return the configuration in the `data` of a ConfigMap, if it has the key that its plugin's has."""
     text = data.get(CONFIG)
-    if not isinstance(text, str) or "resourceList" not in text:
-        return []
-    return json.typed(text, _RESOURCES, f"data.{CONFIG}").resourceList
+    return json.typed(text, adapter, f"data.{CONFIG}") if isinstance(text, str) and key in text else None
 
 
 def aliases(resource: str) -> list[str]:
@@ -262,8 +263,8 @@ def offers(
     labels: Mapping[str, str],
     status: Mapping[str, Any],
     shared: Iterable[SharedDevice],
-    policies: Iterable[NodePolicy],
-    resources: Iterable[Resource] = (),
+    policies: Sequence[NodePolicy],
+    resources: Sequence[Resource] = (),
     *,
     nics: Sequence[str] = (),
     exclusive: bool = False,
@@ -278,20 +279,17 @@ def offers(
         found[device.resource] = (
             Offer(0, why_none=NOT_STARTED) if exclusive else Offer(device.rdmaHcaMax if there else 0, shared=there)
         )
+    own = [one for one in sorted(policies, key=lambda one: one.priority) if one.nodeSelector.items() <= labels.items()]
+    selected = [(one.resource, one.nicSelector.by_name(one.numVfs)) for one in own]
+    selected += [(one.resource, one.vfs()) for one in resources]
     functions: dict[str, dict[str, str]] = {}
-    for policy in sorted(policies, key=lambda one: one.priority):
-        if policy.nodeSelector.items() <= labels.items():
-            of_resource = functions.setdefault(policy.resource, {})
-            for chosen, numbers in policy.nicSelector.by_name(policy.numVfs).items():
-                for name in nics if chosen == ALL else [chosen]:
-                    of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
-    with_rdma = {policy.resource for policy in policies if policy.isRdma}
-    for one in resources:
-        of_resource = functions.setdefault(one.resource, {})
-        for chosen, numbers in one.vfs().items():
+    for resource, of_nics in selected:
+        of_resource = functions.setdefault(resource, {})
+        for chosen, numbers in of_nics.items():
             for name in nics if chosen == ALL else [chosen]:
                 of_resource |= {f"{name}v{number}": name for number in numbers if name in interfaces}
-        with_rdma |= {one.resource} if one.selectors.isRdma else set()
+    with_rdma = {policy.resource for policy in policies if policy.isRdma}
+    with_rdma |= {one.resource for one in resources if one.selectors.isRdma}
     mtus = {policy.resource: policy.mtu for policy in policies if policy.mtu}
     return found | {
         resource: Offer(len(vfs), vfs, rdma=resource in with_rdma, mtu=mtus.get(resource, 0))

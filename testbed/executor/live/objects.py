@@ -138,8 +138,9 @@ def _pod(_: Lab, data: Mapping[str, Any]) -> list[str]:
     others = [one for one in networks if one["interface"] != FIRST]
     shown = ", ".join(f"{one['interface']} {' '.join(one['ips'])}" for one in others)
     waits: Mapping[str, str] = next((one for one in status.get("conditions") or () if one["status"] == "False"), {})
-    creating = waits.get("reason") == SANDBOX
-    state = "ContainerCreating" if creating else phase(data)
+    state = "ContainerCreating" if waits.get("reason") == SANDBOX else phase(data)
+    if data["metadata"].get("deletionTimestamp"):
+        state = "Terminating"
     return [state, status.get("podIP", NONE), spec.get("nodeName") or NONE, shown or NONE, waits.get("message", NONE)]
 
 

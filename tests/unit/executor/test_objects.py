@@ -84,3 +84,10 @@ def test_objects_are_deleted_by_name_or_with_their_manifest(call):
         objects.delete(live.DeleteObjects(resource="sp", name="p"), call)
     with pytest.raises(InputError, match="there is no Pod/default/web-1"):
         objects.delete(live.DeleteObjects(resource="pod", name="web-1"), call)
+
+
+def test_a_deleted_pod_of_a_node_that_is_silent_is_terminating(call):
+    metadata = {"name": "db-0", "deletionTimestamp": "2026-01-01T00:05:40Z"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n1"}}
+    call.lab.objects.apply({**pod, "status": {"phase": "Running"}})
+    assert get(call, "pods")["rows"] == [["default", "db-0", "Terminating", "<none>", "n1", "<none>", "<none>"]]
