@@ -25,6 +25,7 @@ CONFIG = {
     "cniVersion": "1.0.0",
     "plugins": [
         {"type": "macvlan", "master": "eth1", "ipam": {"type": "ippool", "default_ipv4_ippool": ["fabric"]}},
+        {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_ignore": "1"}},
         {"type": "rxe"},
     ],
 }
@@ -35,7 +36,7 @@ def apply(lab, kind, name, spec, version="v1", **metadata):
 
 
 def setup(lab):
-    """A server of tenant a; clients of a and b."""
+    """A server of tenant a; clients of a and b. Each interface answers ARP for its own address alone."""
     pool = {"subnet": "10.0.20.0/24", "ips": ["10.0.20.100-10.0.20.109"]}
     apply(lab, "SpiderIPPool", "fabric", pool, "spiderpool.spidernet.io/v2beta1")
     definition = "k8s.cni.cncf.io/v1"
