@@ -45,6 +45,8 @@ COMMANDS = {
     "apply": ("testbed.cli.live.apply_command:apply", "Bring a lab to its edited file, or add Kubernetes objects."),
     "get": ("testbed.cli.live.object_commands:get", "List the Kubernetes objects of a lab."),
     "delete": ("testbed.cli.live.object_commands:delete", "Delete Kubernetes objects of a lab."),
+    "scale": ("testbed.cli.live.object_commands:scale", "Give a workload of a lab another size."),
+    "rollout": ("testbed.cli.live.object_commands:rollout", "Restart the pods of a workload of a lab."),
     "down": ("testbed.cli.live.up:down", "End labs."),
     "ps": ("testbed.cli.live.up:ps", "List the labs that are up."),
     "inspect": ("testbed.cli.live.inspect_commands:inspect", "Show the nodes, interfaces and faults of a lab."),
@@ -87,6 +89,12 @@ SECTIONS = {
     "image": "This machine",
 }
 """Headings of the help, by the command below each."""
+KUBECTL = {
+    **dict.fromkeys(("cordon", "uncordon", "drain"), "Apply its Node with `spec: {unschedulable: true}`, or false."),
+    **dict.fromkeys(("taint", "label", "annotate", "create", "edit", "patch", "replace"), "Apply the changed object."),
+    "describe": "`testbed get KIND NAME -o yaml` and `testbed events` have it.",
+}
+"""What to type in the place of kubectl's commands that are not here."""
 LOOP = "Symlink loop from "
 EPILOG = "Exit status: 0 as expected, 1 not as expected, 2 wrong usage or input, 3 this machine cannot do it."
 
@@ -229,6 +237,8 @@ def usage_error(error: click.ClickException) -> TestbedError:
         elif isinstance(error, click.exceptions.NoSuchCommand) and isinstance(context.command, click.Group):
             asked, known = error.command_name, context.command.list_commands(context)
     message = error.message if asked else error.format_message()
+    if asked in KUBECTL:
+        return TestbedError(message, hint=f"{KUBECTL[asked]} {help_}")
     return TestbedError(message, hint=f"{did_you_mean(asked, known)}{help_}")
 
 

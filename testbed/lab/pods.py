@@ -71,9 +71,9 @@ class Objects(Protocol):
 
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
-    IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Namespace, Node, Pod,
-    Deployment, ReplicaSet, StatefulSet, DaemonSet and Job. `lab.pods` makes the Pods, a SpiderMultusConfig makes a
-    NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
+    IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Secret, Namespace, Node, Pod,
+    Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet and Job. `lab.pods` makes the Pods, a
+    SpiderMultusConfig makes a NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -153,7 +153,12 @@ class Workloads(Protocol):
     def node_is_off(self, name: str) -> None:
         """Take notice of a node that goes down."""
 
-    def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]: ...
+    def is_ready(self, name: str) -> bool:
+        """Return whether a node counts as ready: it is up, or has been down for less than 40 s."""
+
+    def delete(self, wanted: Sequence[tuple[str, str, str]]) -> Steps[Rollout]:
+        """Delete objects by kind, name and namespace: the `objects` of the outcome; `waiting` has those that stay until
+        others let them go. InputError if one is not there, and nothing is deleted."""
 
     def services(self) -> Sequence[Any]: ...
 
@@ -282,7 +287,11 @@ class Pods:
     def delete_object(self, kind: str, name: str, namespace: str = "default") -> Rollout:
         """Delete an object as `kubectl delete` does: with a workload its pods end, and a pod ends as `Pod.delete` ends
         it, and is replaced if a workload wants it. InputError if there is none."""
-        return self._run(self._workloads.delete(kind, name, namespace))
+        return self.delete_objects([(kind, name, namespace)])
+
+    def delete_objects(self, wanted: Sequence[tuple[str, str, str]]) -> Rollout:
+        """Delete objects by kind, name and namespace, as `delete_object` does one: all, or none if one is not there."""
+        return self._run(self._workloads.delete(wanted))
 
     def services(self) -> Sequence[Any]:
         """Return the ports of Services, each with the endpoints that the nodes send connections to now: `service`,

@@ -177,3 +177,12 @@ class _Turn:
 
     def close(self) -> None:
         os.close(self._event)
+
+
+def raise_first(outcomes: Sequence[Any]) -> None:
+    """Raise the first error of several jobs, with the others as notes."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]
+    for other in errors[1:]:
+        errors[0].add_note(str(other))
+    if errors:
+        raise errors[0]

@@ -39,7 +39,7 @@ def inputs_key() -> str:
 def guest_requirements() -> list[str]:
     """The guest's Python packages as `name==version`, in the versions of the lock. Its hashes are left out: they may be
     of wheels for another Python."""
-    locked = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE))
+    locked = dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", LOCK.read_text(), re.MULTILINE))
     return [f"{name}=={locked[name]}" for name in names_in("python.txt")]
 
 

@@ -316,6 +316,7 @@ class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects", waits
 class Listing(TypedDict):
     """Objects of a kind as a table, and whole, with what the lab has of them as their `status`."""
 
+    kind: str
     columns: list[str]
     wide: list[str]
     """The last columns, for `-o wide`."""
@@ -323,24 +324,47 @@ class Listing(TypedDict):
     objects: list[dict[str, Any]]
 
 
-class GetObjects(LiveRequest[Listing], handler="objects:get", touches=False):
-    """List the objects of a kind, `resource`, which may be one of kubectl's names. Without `namespace` those of all."""
+class GetObjects(LiveRequest[list[Listing]], handler="objects:get", touches=False):
+    """List objects by kinds, `resources`, each of which may be one of kubectl's names, or ``all``. Without `namespace`
+    those of all."""
 
-    resource: str
-    name: str = ""
+    resources: list[str]
+    names: list[str] = field(default_factory=list)
     namespace: str = ""
+    selector: str = ""
+    """Labels, in kubectl's words: ``app=web,tier!=db``."""
 
 
-class DeleteObjects(LiveRequest[list[str]], handler="objects:delete", waits=True):
-    """Delete an object, or those of a manifest; a pod with its networks. The response has their names."""
+class Deleted(TypedDict):
+    """Objects that are deleted, that stay until others let them go, and why others could not be deleted."""
 
-    resource: str = ""
-    name: str = ""
+    deleted: list[str]
+    staying: list[str]
+    failed: list[str]
+
+
+class DeleteObjects(LiveRequest[Deleted], handler="objects:delete", waits=True):
+    """Delete objects, or those of a manifest; a pod with its networks."""
+
+    resources: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Empty: all of `namespace` that `selector` chooses."""
     namespace: str = ""
+    selector: str = ""
     manifest: str = ""
-    """The text of a manifest, in place of a kind and a name."""
+    """The text of a manifest, in place of kinds and names."""
     file: str = ""
     """The name of its file, for places in errors."""
+
+
+class ChangeWorkload(LiveRequest[Applied], handler="objects:change", waits=True):
+    """Give a workload another size, or new pods of the same template (`restart`)."""
+
+    resource: str
+    name: str
+    namespace: str = ""
+    replicas: int | None = None
+    restart: bool = False
 
 
 class RebootHosts(LiveRequest[Applied], handler="changing:reboot", waits=True):

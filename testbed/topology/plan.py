@@ -319,6 +319,10 @@ class Container:
     network: str = ""
     """The node whose network it shares, in the place of its own."""
     health: Health | None = None
+    directory: str = ""
+    """Its working directory; empty for that of the image."""
+    ends: bool = False
+    """True if its command may end, as a pod's may."""
 
 
 @dataclass(frozen=True, slots=True)

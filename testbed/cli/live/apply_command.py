@@ -18,6 +18,8 @@ from testbed.machine import files
 from testbed.machine.live import labs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from testbed.cli.live.source import Found
     from testbed.protocol.live import ChangeRow
 
@@ -33,7 +35,7 @@ class Applying(click.Command):
         words = [
             word
             for word, following in itertools.zip_longest(args, args[1:])
-            if not (word == "-t" or (word == "-f" and following not in ("json", "table")))
+            if not (word == "-t" or (word in ("-f", "--filename") and following not in ("json", "table")))
         ]
         return super().parse_args(ctx, words)
 
@@ -44,19 +46,29 @@ class Applying(click.Command):
     not change is not touched: it keeps its MACs, its planned addresses, its programs and its connections. What a node
     has from its begin, such as its container, makes the node anew.
 
-    FILE may be a Kubernetes manifest: its objects are added to the lab's, or replaced, and the pods of a Pod,
-    Deployment, StatefulSet, DaemonSet or Job start. `-` is one from standard input.""",
+    FILE may be a Kubernetes manifest, YAML or JSON, or a directory of them: its objects are added to the lab's, or
+    replaced, and the pods of a Pod, Deployment, StatefulSet, DaemonSet or Job start. `-` is one from standard input.
+    There may be several manifests.""",
 )
 @click.option("--dry-run", "dry", is_flag=True, help="Only print what would change.")
 @live_options.lab_options
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-def apply(dry: bool, name: str, form: str, file: Path) -> int:
-    data = files.read_or_input(file)
-    if re.search(rb"^apiVersion:", data, re.MULTILINE):
-        return _objects(name, form, file, data, dry=dry)
-    if str(file) == "-":
+@click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+def apply(dry: bool, name: str, form: str, paths: tuple[Path, ...]) -> int:
+    from testbed.cli.live.object_commands import manifests
+
+    read = {file: files.read_or_input(file) for file in manifests(paths)}
+    if all(_is_manifest(data) for data in read.values()):
+        return _objects(name, form, read, dry=dry)
+    if len(read) > 1:
+        wrong = next(file for file, data in read.items() if not _is_manifest(data))
+        raise InputError(
+            "it is not a Kubernetes manifest", where=files.shown(wrong), hint="A topology file goes alone."
+        )
+    ((file, data),) = read.items()
+    if str(file) == "-" or not data.strip():
         hint = "A topology file is applied by its name."
-        raise InputError("it is not a Kubernetes manifest", where=files.shown(file), hint=hint)
+        what = "it is not a Kubernetes manifest" if data.strip() else "it is empty"
+        raise InputError(what, where=files.shown(file), hint=hint)
     from testbed.cli.live import source
     from testbed.protocol.live import Apply
 
@@ -106,19 +118,31 @@ def _line(row: ChangeRow) -> str:
     return f"{click.style(sign, fg=colour)} {row['what']} {plain(row['name'])}{plain(text)}"
 
 
-def _objects(name: str, form: str, file: Path, data: bytes, *, dry: bool) -> int:
+def _is_manifest(data: bytes) -> bool:
+    """Return whether a file is one of objects, in YAML or JSON, and none of a topology."""
+    key = rb'["\']?%s["\']?\s*:'
+    begin = rb"^[\s{-]*" if not data.lstrip().startswith(b"{") else rb""
+    topology = re.search(rb"^[\s{]*" + key % b"topology", data, re.MULTILINE)
+    return bool(re.search(begin + key % b"apiVersion", data, re.MULTILINE)) and not topology
+
+
+def _objects(name: str, form: str, read: Mapping[Path, bytes], *, dry: bool) -> int:
     from testbed.cli.live.object_commands import show_pods
     from testbed.protocol.live import ApplyObjects
 
     if dry:
-        raise InputError("--dry-run is for topology files", where=str(file))
-    found = live_options.ask(name, ApplyObjects(name=files.shown(file), text=data.decode(errors="replace")))
-    for note in found["notes"]:
-        click.echo(f"… {plain(note)}", err=True)
+        raise InputError("--dry-run is for topology files", where=str(next(iter(read))))
+    applied: list[str] = []
+    for file, data in read.items():
+        found = live_options.ask(name, ApplyObjects(name=files.shown(file), text=data.decode(errors="replace")))
+        for note in found["notes"]:
+            click.echo(f"… {plain(note)}", err=True)
+        if form != "json":
+            for one in found["applied"]:
+                click.echo(f"{plain(one)} is applied")
+        applied += found["applied"]
     if form == "json":
-        live_options.print_json({key: found[key] for key in ("applied", "running", "waiting")})
-        return 0
-    for one in found["applied"]:
-        click.echo(f"{plain(one)} is applied")
-    show_pods(found)
+        live_options.print_json({"applied": applied, "running": found["running"], "waiting": found["waiting"]})
+    else:
+        show_pods(found)
     return 0

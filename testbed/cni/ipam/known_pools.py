@@ -7,6 +7,7 @@ from testbed.cni.ipam import address_store as addresses
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects.database import Store
 from testbed.cni.objects.kinds import IPPool, ReservedIP
+from testbed.cni.objects.manifests import is_terminating
 
 NONE: list[Address] = []
 
@@ -42,7 +43,8 @@ class Catalogue:
         return self._pools
 
     def _read(self, versions: dict[str, int]) -> None:
-        pools = {one.name: IPPool.model_validate(one.spec) for one in self._objects.all("SpiderIPPool")}
+        there = [one for one in self._objects.all("SpiderIPPool") if not is_terminating(one)]
+        pools = {one.name: IPPool.model_validate(one.spec) for one in there}
         made = [pool.made(name) for name, pool in pools.items() if versions.get(name) != self._versions.get(name)]
         left = [(pool, [one for one in addresses if one not in self._reserved]) for pool, addresses in made]
         gone = [(pool, NONE) for pool in self._store.of_cluster() if pool.name not in pools]

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects.database import OBJECTS
 from testbed.cni.objects.database import Store as Objects
 
+GRACE, EVERY = 35.0, 600.0
+"""Seconds from the end of a pod until its addresses are free, which are its termination period of 30 s and 5 s, and
+between two looks at all addresses (cmd/spiderpool-controller/cmd/config.go)."""
 ENDED = ("Succeeded", "Failed")
 """The phases of a pod that no longer runs; an evicted pod is Failed too."""
 
@@ -54,14 +58,20 @@ class Reclaimed:
     reason: str
 
 
-def look(addresses: Addresses, objects: Objects, since: dict[Holder, float], grace: float) -> list[Reclaimed]:
+def look(
+    addresses: Addresses,
+    objects: Objects,
+    since: dict[Holder, float],
+    grace: float,
+    ready: Callable[[str], bool] = lambda _: True,
+) -> list[Reclaimed]:
     """Give back the addresses that have been without a pod for `grace` seconds, in the order of pools and addresses.
 
     `since` is when each holder was first found without a pod (s, CLOCK_MONOTONIC). It is updated: use one dict for all
-    calls.
+    calls. `ready` says of a node whether it is up; its object may say that it is not, too.
     """
     now, found = time.monotonic(), []
-    reasons = {lease: reason for lease in addresses.leases() if (reason := _reason(lease.holder, objects))}
+    reasons = {lease: reason for lease in addresses.leases() if (reason := _reason(lease.holder, objects, ready))}
     for holder in since.keys() - {lease.holder for lease in reasons}:
         del since[holder]
     for lease, reason in reasons.items():
@@ -71,7 +81,7 @@ def look(addresses: Addresses, objects: Objects, since: dict[Holder, float], gra
     return found
 
 
-def _reason(holder: Holder, objects: Objects) -> str:
+def _reason(holder: Holder, objects: Objects, ready: Callable[[str], bool]) -> str:
     """Return the reason why a holder no longer exists, or an empty string."""
     if not holder.pod:
         return ""  # its runtime does not report pods: CNI's GC finds it
@@ -79,7 +89,8 @@ def _reason(holder: Holder, objects: Objects) -> str:
     if pod is None:
         return "" if is_wanted_again(holder, objects) else "its pod is gone"
     metadata, phase = pod.data["metadata"], (pod.data.get("status") or {}).get("phase", "")
-    terminating = metadata.get("deletionTimestamp") and not _is_ready(holder.node, objects)
+    silent = not (ready(holder.node) and _is_ready(holder.node, objects))
+    terminating = silent and metadata.get("deletionTimestamp") and not is_wanted_again(holder, objects)
     reasons = {
         "its pod is another one now": metadata.get("uid", holder.uid) != holder.uid
         and (bool(holder.container) or not is_wanted_again(holder, objects)),

@@ -185,3 +185,14 @@ class Workload(Free, Spec):
 
     replicas: Annotated[int, Field(ge=0)] = 1
     template: Template = Template()
+
+
+class Taint(Free):
+    key: Annotated[str, Field(min_length=1)]
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class NodeSpec(Free, Spec):
+    taints: list[Taint] = []
+    unschedulable: bool = False

@@ -9,8 +9,9 @@ from testbed.cni.ipam.address_store import ADDRESSES, Lease
 from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import controllers, manifests
+from testbed.cni.objects.autopools import POOL
 from testbed.cni.objects.database import Store
-from testbed.cni.objects.manifests import DEFAULT, KINDS, Manifest, Object
+from testbed.cni.objects.manifests import DEFAULT, KINDS, Manifest, Object, deleting, is_terminating
 from testbed.cni.objects.webhook.review import Review
 from testbed.cni.objects.webhook.rules import RULES, admitted
 from testbed.documents.text import choices
@@ -42,7 +43,7 @@ class Cluster:
     def read(self, manifest: str | Path | Mapping[str, Any]) -> Manifest:
         """Return the objects of a manifest, which are not applied. InputError."""
         if isinstance(manifest, Mapping):
-            return Manifest([manifests.make(manifest)], [])
+            return Manifest([manifests.given(manifest)], [])
         return manifests.load(self._directory / Path(str(manifest)))
 
     def take(self, found: Sequence[Object], notes: Sequence[str]) -> None:
@@ -64,12 +65,37 @@ class Cluster:
 
     def all(self, kind: str) -> Sequence[Object]:
         """Return all objects of a kind, ordered by namespace and name."""
+        if kind == POOL:
+            self._settle()
         with Store(self._file) as store:
             return store.all(kind)
 
     def delete(self, kind: str, name: str, namespace: str = DEFAULT) -> None:
-        there = self.find(kind, name, namespace)
-        self._change([], [there])
+        self.delete_all([self.find(kind, name, namespace)])
+
+    def delete_all(self, objects: Sequence[Object]) -> Sequence[Object]:
+        """Delete objects. Return those that stay until others let them go: pools whose addresses pods have
+        (Spiderpool's finalizer)."""
+        held = self.held()
+        staying = [deleting(one) for one in objects if one.kind == POOL and held.get(one.name)]
+        self.put(*staying)
+        for one in staying:
+            pods = ", ".join(sorted(set(held[one.name].values())))
+            self._emit(events.OBJECT(object=str(one)), "", f"{one} is deleted when its addresses are free: {pods}")
+        names = {str(one) for one in staying}
+        self._change([], [one for one in objects if str(one) not in names])
+        return staying
+
+    def _settle(self) -> None:
+        """Delete the pools that were to go when their addresses are free."""
+        with Store(self._file) as store:
+            leaving = [one for one in store.all(POOL) if is_terminating(one)]
+            held = self.held() if leaving else {}
+            gone = [one for one in leaving if not held.get(one.name)]
+            if gone:
+                store.put([], gone)
+        for one in gone:
+            self._emit(events.OBJECT(object=str(one)), "", f"{one} is deleted")
 
     def _change(self, applied: Sequence[Object], deleted: Sequence[Object]) -> None:
         """Change objects, and the objects that follow them."""
@@ -124,6 +150,8 @@ class Cluster:
 
     def look(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Return the object, or None. `namespace` is empty if the kind has none."""
+        if kind == POOL:
+            self._settle()
         with Store(self._file) as store:
             return store.get(kind, name, namespace)
 

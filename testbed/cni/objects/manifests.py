@@ -1,16 +1,28 @@
 """Manifests: YAML files with one or several objects, as for `kubectl apply -f`."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from testbed.cni.objects import fields
 from testbed.cni.objects.coordinator import CoordinatorSpec
 from testbed.cni.objects.device_plugins import BY_IDS, ConfigMapData, NodePolicy, NodeStatus, selects_by_ids
-from testbed.cni.objects.kinds import Free, IPPool, Metadata, NetworkAttachmentDefinition, ReservedIP, Spec, Workload
+from testbed.cni.objects.kinds import (
+    Free,
+    IPPool,
+    Metadata,
+    NetworkAttachmentDefinition,
+    NodeSpec,
+    ReservedIP,
+    Spec,
+    Workload,
+)
 from testbed.cni.objects.multus import MultusConfig
 from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, MacvlanNetwork, NicClusterPolicy, SriovNetwork
 from testbed.cni.objects.policies import PolicySpec
@@ -33,6 +45,8 @@ class Kind:
     """The key of the content."""
     short: tuple[str, ...] = ()
     """Its other names on the command line, as those of kubectl."""
+    beside: Mapping[str, type[Spec]] = field(default_factory=dict)
+    """Models of other keys than `part`."""
 
 
 DEFAULT = "default"
@@ -45,7 +59,7 @@ KINDS = {
         ("k8s.cni.cncf.io/v1",),
         True,
         NetworkAttachmentDefinition,
-        short=("network-attachment-definition", "net-attach-def"),
+        short=("network-attachment-definition", "net-attach-def", "nad"),
     ),
     "SpiderIPPool": Kind(SPIDERPOOL, False, IPPool, short=("sp",)),
     "SpiderSubnet": Kind(SPIDERPOOL, False, SubnetSpec, short=("ss",)),
@@ -60,14 +74,16 @@ KINDS = {
     "IPoIBNetwork": Kind(NVIDIA, False, InfiniBand),
     "NicClusterPolicy": Kind(NVIDIA, False, NicClusterPolicy),
     "ConfigMap": Kind(("v1",), True, ConfigMapData, "data", ("cm",)),
+    "Secret": Kind(("v1",), True, None),
     "Namespace": Kind(("v1",), False, None, short=("ns",)),
-    "Node": Kind(("v1",), False, NodeStatus, "status", ("no",)),
+    "Node": Kind(("v1",), False, NodeStatus, "status", ("no",), {"spec": NodeSpec}),
     "Pod": Kind(("v1",), True, None, short=("po",)),
     "Deployment": Kind(APPS, True, Workload, short=("deploy",)),
     "ReplicaSet": Kind(APPS, True, Workload, short=("rs",)),
     "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
+    "ControllerRevision": Kind(APPS, True, None),
     "NetworkPolicy": Kind(("networking.k8s.io/v1",), True, PolicySpec, short=("netpol",)),
     "MultiNetworkPolicy": Kind(("k8s.cni.cncf.io/v1beta1", "k8s.cni.cncf.io/v1beta2"), True, PolicySpec),
     "Service": Kind(("v1",), True, ServiceSpec, short=("svc",)),
@@ -118,6 +134,24 @@ class Object:
         return found
 
 
+TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def written(seconds: float) -> str:
+    """Return a time, in seconds of `time.time`, as objects have it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime(TIMESTAMP)
+
+
+def deleting(one: Object) -> Object:
+    """Return an object as it is from the request to delete it until it is gone."""
+    metadata = {**one.data["metadata"], "deletionTimestamp": written(time.time())}
+    return replace(one, data={**one.data, "metadata": metadata})
+
+
+def is_terminating(one: Object) -> bool:
+    return bool(one.data["metadata"].get("deletionTimestamp"))
+
+
 class _Head(Free):
     """The keys that all objects have."""
 
@@ -134,23 +168,43 @@ class Manifest(NamedTuple):
 
 def load(file: Path) -> Manifest:
     """Return all objects of a file, of a List its items. InputError, with places, for what is wrong in it."""
-    content = text.decode(text.read(file, "file of objects", "*.y*ml"), str(file)).removeprefix("\ufeff")
+    content = text.decode(text.read(file, "manifest", "*.y*ml"), str(file)).removeprefix("\ufeff")
+    content = _as_yaml(content)
     documents = [
-        document
-        for document in parse(content, str(file), "a file of objects", literal=True)
-        if document.value() is not None
+        document for document in parse(content, str(file), "a manifest", literal=True) if document.value() is not None
     ]
     if not documents:
         raise InputError("it contains no object", where=str(file))
     objects, unread = [], []
     for document in [item for one in documents for item in _items(one)]:
         value = document.value()
-        if kind := _unread(value):
-            unread.append(kind)
-        else:
-            objects.append(replace(_read(value, Problems(document)), document=document))
+        if remark := _unread(value):
+            unread.append(remark)
+            continue
+        problems = Problems(document)
+        fields.check(value, problems)
+        problems.stop()
+        objects.append(replace(_read(value, problems), document=document))
     remarks = [f"{one} {BY_IDS}" for one in objects if _selects_by_ids(one)]
-    return Manifest(objects, [*map(passed_over, dict.fromkeys(unread)), *remarks])
+    return Manifest(objects, [*dict.fromkeys(unread), *remarks])
+
+
+def _as_yaml(content: str) -> str:
+    """Return JSON, as `kubectl get -o json` writes it, as YAML, which knows no ``\\/`` and no tabs."""
+    try:
+        value = json.loads(content) if content.lstrip().startswith("{") else None
+    except ValueError:  # YAML's flow style, or a mistake that its reader tells with a place
+        value = None
+    return content if value is None else json.dumps(value, indent=4, ensure_ascii=False)
+
+
+def given(value: Mapping[str, Any]) -> Object:
+    """Return the object that a user's mapping describes, as `load` reads those of files. InputError."""
+    found = make(value)
+    problems = Problems(None, "an object")
+    fields.check(found.data, problems)
+    problems.stop()
+    return found
 
 
 def _selects_by_ids(one: Object) -> bool:
@@ -171,14 +225,14 @@ def _items(document: YamlDocument) -> Iterator[YamlDocument]:
             yield document
 
 
-def passed_over(kind: str) -> str:
-    return f"{kind} is passed over: nothing in a lab reads it{did_you_mean(kind, KINDS, aside=True)}"
-
-
 def _unread(value: Any) -> str:
-    """Return the kind of an object that nothing in a lab reads, or an empty string. Nothing else of it matters."""
+    """Return a remark on an object of a kind that nothing in a lab reads, or an empty string. Nothing else of it
+    matters."""
     kind = value.get("kind") if isinstance(value, Mapping) and isinstance(value.get("apiVersion"), str) else None
-    return kind if isinstance(kind, str) and kind and kind not in KINDS else ""
+    if not isinstance(kind, str) or not kind or kind in KINDS:
+        return ""
+    near = "" if fields.model_of(value["apiVersion"], kind) else did_you_mean(kind, KINDS, aside=True)
+    return f"{kind} is passed over: nothing in a lab reads it{near}"
 
 
 def make(value: Mapping[str, Any]) -> Object:
@@ -229,10 +283,10 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _check_spec(head: _Head, kind: Kind, value: Mapping[str, Any], problems: Problems) -> None:
-    if not kind.spec:
-        return
-    if spec := _validated(kind.spec, value.get(kind.part) or {}, (kind.part,), problems):
-        _check(spec, head.metadata, kind.part, problems)
+    parts = {**({kind.part: kind.spec} if kind.spec else {}), **kind.beside}
+    for part, model in parts.items():
+        if spec := _validated(model, value.get(part) or {}, (part,), problems):
+            _check(spec, head.metadata, part, problems)
 
 
 def _check(spec: Spec, metadata: Metadata, part: str, problems: Problems) -> None:

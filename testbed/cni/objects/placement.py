@@ -5,6 +5,7 @@ the fewest pods of the same workload, then of all, counts; equal ones go by thei
 kube-scheduler draws one.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from testbed.cni.objects.pod_spec import ContainerSpec, NodeTerm, PodSpec, PodTe
 
 HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that every namespace has."""
 HARD = ("NoSchedule", "NoExecute")
 """The effects of taints that keep pods away."""
 
@@ -32,9 +35,10 @@ class Placed(NamedTuple):
 
 
 class Crowd:
-    """The pods that have a node."""
+    """The pods that have a node. `namespaces` are the labels of namespaces, by their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._namespaces = namespaces or {}
         self.pods: list[Placed] = []
         self.against: list[Placed] = []
         """Those that keep others away."""
@@ -51,6 +55,15 @@ class Crowd:
         self.ports |= {(node, *port) for port in placed.spec.host_ports()}
         self.on_node[node] += 1
         self.of_owner[node, _owner(pod)] += 1
+
+    def meant(self, term: PodTerm, of: Object, other: Object) -> bool:
+        """Return whether a term of the pod `of` means the other one; without a selector it means none."""
+        if term.labelSelector is None or not term.labelSelector.matches(other.labels):
+            return False
+        labels = {NAMESPACE_NAME: other.namespace, **self._namespaces.get(other.namespace, {})}
+        by_labels = term.namespaceSelector is not None and term.namespaceSelector.matches(labels)
+        own = [] if term.namespaceSelector else [of.namespace]
+        return by_labels or other.namespace in (term.namespaces or own)
 
 
 def _spec(pod: Object) -> PodSpec:
@@ -76,6 +89,25 @@ def labels_of(name: str, node: Object | None) -> dict[str, str]:
     """Return the labels of a node: kubelet's, and those of its object."""
     own = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", HOSTNAME: name}
     return {**own, **(node.labels if node else {})}
+
+
+def evicting(spec: PodSpec, taints: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, float]:
+    """Return the taint that drives a pod off its node, and the seconds that it tolerates it; None, inf if it stays.
+    Source: pkg/controller/tainteviction, GetMinTolerationTime."""
+    found: list[tuple[Mapping[str, Any], float]] = []
+    for taint in taints:
+        if taint.get("effect") != "NoExecute":
+            continue
+        tolerating = [one for one in spec.tolerations or () if _tolerates(one, taint)]
+        limits = [max(0.0, one.tolerationSeconds) for one in tolerating if one.tolerationSeconds is not None]
+        if not tolerating or limits:
+            found.append((taint, min(limits, default=0.0)))
+    return min(found, key=lambda one: one[1], default=(None, math.inf))
+
+
+def view(name: str, node: Object | None) -> NodeView:
+    """Return a host as the scheduler sees it, without its devices."""
+    return NodeView(name, labels_of(name, node), taints_of(node))
 
 
 def taints_of(node: Object | None) -> list[Mapping[str, Any]]:
@@ -112,6 +144,8 @@ def place(pod: Object, nodes: Sequence[NodeView], there: Crowd) -> tuple[str, st
         best = max(fitting, key=lambda node: (_preference(pod, spec, node, nodes, there), -fitting.index(node)))
         return best.name, ""
     counts = Counter(reason for found in reasons.values() for reason in found)
+    if not nodes:
+        return "", "no nodes available to schedule pods"
     listed = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
     return "", f"0/{len(nodes)} nodes are available: {listed}."
 
@@ -142,16 +176,16 @@ def _between_pods(pod: Object, spec: PodSpec, node: NodeView, nodes: Sequence[No
     affinity = spec.affinity
     near = affinity.podAffinity if affinity else None
     for term in (near and near.requiredDuringSchedulingIgnoredDuringExecution) or ():
-        others = [one for one in there.pods if _is_meant(term, pod, one.pod)]
-        first = not others and _is_meant(term, pod, pod)  # the first of a group that wants to be together
+        others = [one for one in there.pods if there.meant(term, pod, one.pod)]
+        first = not others and there.meant(term, pod, pod)  # the first of a group that wants to be together
         if not first and not any(_beside(term.topologyKey, node, one, nodes) for one in others):
             return ["node(s) didn't match pod affinity rules"]
     for term in _anti(spec):
-        if any(_is_meant(term, pod, one.pod) and _beside(term.topologyKey, node, one, nodes) for one in there.pods):
+        if any(there.meant(term, pod, one.pod) and _beside(term.topologyKey, node, one, nodes) for one in there.pods):
             return ["node(s) didn't match pod anti-affinity rules"]
     for other in there.against:
         for term in _anti(other.spec):
-            if _is_meant(term, other.pod, pod) and _beside(term.topologyKey, node, other, nodes):
+            if there.meant(term, other.pod, pod) and _beside(term.topologyKey, node, other, nodes):
                 return ["node(s) didn't satisfy existing pods anti-affinity rules"]
     return []
 
@@ -209,12 +243,6 @@ def _holds(one: Requirement, labels: Mapping[str, str]) -> bool:
             return here > there if one.operator == "Gt" else here < there
 
 
-def _is_meant(term: PodTerm, of: Object, other: Object) -> bool:
-    """Return whether a term of the pod `of` means the other one; without a selector it means none."""
-    in_namespace = other.namespace in (term.namespaces or [of.namespace])
-    return in_namespace and term.labelSelector is not None and term.labelSelector.matches(other.labels)
-
-
 def _beside(key: str, node: NodeView, other: Placed, nodes: Sequence[NodeView]) -> bool:
     """Return whether the other pod is in the same domain of `key` as the node."""
     domain = node.labels.get(key)
@@ -255,7 +283,7 @@ def _preference(
     for sign, group in ((1, affinity and affinity.podAffinity), (-1, affinity and affinity.podAntiAffinity)):
         for pods in (group and group.preferredDuringSchedulingIgnoredDuringExecution) or ():
             term = pods.podAffinityTerm
-            near = [one for one in there.pods if _is_meant(term, pod, one.pod)]
+            near = [one for one in there.pods if there.meant(term, pod, one.pod)]
             weight += sign * pods.weight * sum(_beside(term.topologyKey, node, one, nodes) for one in near)
     owner = _owner(pod)
     return weight, -there.of_owner[node.name, owner] if owner else 0, -there.on_node[node.name]

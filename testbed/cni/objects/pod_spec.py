@@ -5,7 +5,7 @@ Sources: Kubernetes API 1.31, core/v1, apps/v1 and batch/v1; its validation (pkg
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -24,9 +24,43 @@ Share = int | str
 _PERCENT = re.compile(r"([0-9]{1,4})%")
 
 
+class FieldRef(Free):
+    fieldPath: str  # noqa: N815 (Kubernetes' names, here and below)
+
+
+class ResourceRef(Free):
+    resource: str
+    containerName: str = ""  # noqa: N815
+
+
+class ObjectRef(Free):
+    """A ConfigMap or a Secret of the pod's namespace."""
+
+    name: str
+    optional: bool = False
+
+
+class KeyRef(ObjectRef):
+    key: str
+
+
+class EnvSource(Free):
+    fieldRef: FieldRef | None = None  # noqa: N815
+    resourceFieldRef: ResourceRef | None = None  # noqa: N815
+    configMapKeyRef: KeyRef | None = None  # noqa: N815
+    secretKeyRef: KeyRef | None = None  # noqa: N815
+
+
 class EnvVar(Free):
     name: str
     value: str = ""
+    valueFrom: EnvSource | None = None  # noqa: N815
+
+
+class EnvFrom(Free):
+    prefix: str = ""
+    configMapRef: ObjectRef | None = None  # noqa: N815
+    secretRef: ObjectRef | None = None  # noqa: N815
 
 
 class Port(Free):
@@ -48,11 +82,13 @@ class SecurityContext(Free):
 class ContainerSpec(Free):
     name: Annotated[str, Field(min_length=1)]
     resources: Resources | None = None
-    securityContext: SecurityContext | None = None  # noqa: N815 (Kubernetes' names, here and below)
+    securityContext: SecurityContext | None = None  # noqa: N815
     image: str = ""
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[EnvVar] | None = None
+    envFrom: list[EnvFrom] | None = None  # noqa: N815
+    workingDir: str = ""  # noqa: N815
     ports: list[Port] | None = None
 
 
@@ -91,6 +127,7 @@ class PodTerm(Free):
     labelSelector: Selector | None = None  # noqa: N815
     topologyKey: Annotated[str, Field(min_length=1)]  # noqa: N815
     namespaces: list[str] | None = None
+    namespaceSelector: Selector | None = None  # noqa: N815
 
 
 class PreferredPods(Free):
@@ -113,7 +150,7 @@ class Toleration(Free):
     key: str = ""
     operator: Literal["Exists", "Equal"] = "Equal"
     value: str = ""
-    effect: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
     tolerationSeconds: Annotated[int, Field(le=1_000_000_000)] | None = None  # noqa: N815
 
 
@@ -139,7 +176,7 @@ class PodSpec(Free, Spec):
     restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"  # noqa: N815
 
     def check(self, metadata: Metadata) -> None:
-        check_resources(self, "spec")
+        check_containers(self, "spec")
 
     def host_ports(self) -> set[tuple[str, int]]:
         """Return the ports of its node that the pod wants: those of hostNetwork are all its containers'."""
@@ -179,7 +216,7 @@ class _Selecting(Free, Spec):
             where = "spec.template.spec.restartPolicy"
             wrong = f'Unsupported value: "{self.template.spec.restartPolicy}": supported values: "Always"'
             raise InputError(wrong, where=where)
-        check_resources(self.template.spec, "spec.template.spec")
+        check_containers(self.template.spec, "spec.template.spec")
         if not self.selector.matchLabels and not self.selector.matchExpressions:
             raise InputError("Invalid value: empty selector is invalid for this kind", where="spec.selector")
         if not self.selector.matches(self.template.metadata.labels or {}):
@@ -199,8 +236,11 @@ class DeploymentSpec(_Selecting):
     def check(self, metadata: Metadata) -> None:
         super().check(metadata)
         rolling = self.strategy.rolling
-        for value in (rolling.maxSurge, rolling.maxUnavailable):
-            share(value, self.replicas, up=True)
+        if self.strategy.type == "Recreate" and self.strategy.rollingUpdate:
+            wrong = "Forbidden: may not be specified when strategy `type` is 'Recreate'"
+            raise InputError(wrong, where="spec.strategy.rollingUpdate")
+        check_share(rolling.maxSurge, "spec.strategy.rollingUpdate.maxSurge")
+        check_share(rolling.maxUnavailable, "spec.strategy.rollingUpdate.maxUnavailable", most=100)
         if self.strategy.type == "RollingUpdate" and {rolling.maxSurge, rolling.maxUnavailable} <= {0, "0%"}:
             where = "spec.strategy.rollingUpdate.maxUnavailable"
             raise InputError("Invalid value: may not be 0 when `maxSurge` is 0", where=where)
@@ -237,7 +277,9 @@ class DaemonSetSpec(_Selecting):
 
     def check(self, metadata: Metadata) -> None:
         super().check(metadata)
-        share(self.updateStrategy.rolling.maxUnavailable, 1, up=True)
+        rolling, where = self.updateStrategy.rolling, "spec.updateStrategy.rollingUpdate"
+        check_share(rolling.maxSurge, f"{where}.maxSurge", most=100)
+        check_share(rolling.maxUnavailable, f"{where}.maxUnavailable", most=100)
 
 
 class JobSpec(Free, Spec):
@@ -247,6 +289,8 @@ class JobSpec(Free, Spec):
     backoffLimit: Count = 6  # noqa: N815
     completionMode: Literal["NonIndexed", "Indexed"] = "NonIndexed"  # noqa: N815
     suspend: bool = False
+    activeDeadlineSeconds: Annotated[int, Field(ge=0)] | None = None  # noqa: N815
+    ttlSecondsAfterFinished: Annotated[int, Field(ge=0)] | None = None  # noqa: N815
 
     def check(self, metadata: Metadata) -> None:
         if self.template.spec.restartPolicy == "Always":
@@ -255,7 +299,7 @@ class JobSpec(Free, Spec):
         if self.completionMode == "Indexed" and self.completions is None:
             wrong = "Required value: when completion mode is Indexed"
             raise InputError(wrong, where="spec.completions")
-        check_resources(self.template.spec, "spec.template.spec")
+        check_containers(self.template.spec, "spec.template.spec")
 
 
 WORKLOADS: Mapping[str, type[Spec]] = {
@@ -269,23 +313,48 @@ WORKLOADS: Mapping[str, type[Spec]] = {
 """The `spec` of the kinds whose pods a lab starts."""
 
 
+FIXED = {
+    "Deployment": ("selector",),
+    "ReplicaSet": ("selector",),
+    "DaemonSet": ("selector",),
+    "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
+    "Job": ("template", "completions", "completionMode", "selector", "manualSelector"),
+}
+"""The fields of workloads that no update changes (pkg/apis/apps/validation, pkg/apis/batch/validation)."""
+
+
+def fixed(kind: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the first field that an update of a workload changes and may not, or an empty string."""
+    return next((key for key in FIXED.get(kind, ()) if before.get(key) != now.get(key)), "")
+
+
+def check_share(value: Share | None, where: str, most: int = 9999) -> None:
+    """Raise InputError for what is neither a number nor a percentage, or one above `most` percent."""
+    number = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, int) and value < 0:
+        raise InputError(f"Invalid value: {value}: must be greater than or equal to 0", where=where)
+    if isinstance(value, str) and not number:
+        raise InputError(f"Invalid value: {value!r}: must be an integer or percentage (e.g '5%')", where=where)
+    if number and int(number[1]) > most:
+        raise InputError(f"Invalid value: {value!r}: must not be greater than {most}%", where=where)
+
+
 def share(value: Share | None, of: int, *, up: bool) -> int:
-    """Return a number of pods; a quarter of all if none is given, as for Deployments. InputError."""
-    where = "spec.strategy.rollingUpdate"
+    """Return a number of pods; a quarter of all if none is given, as for Deployments. `check_share` has passed it."""
     if isinstance(value, int):
-        if value < 0:
-            raise InputError(f"Invalid value: {value}: must be greater than or equal to 0", where=where)
         return value
-    text = "25%" if value is None else value
-    if not (number := _PERCENT.fullmatch(text)):
-        raise InputError(f"Invalid value: {text!r}: must be an integer or percentage (e.g '5%')", where=where)
+    number = _PERCENT.fullmatch("25%" if value is None else value)
+    assert number
     parts = of * int(number[1])
     return -(-parts // 100) if up else parts // 100
 
 
-def check_resources(spec: PodSpec, where: str) -> None:
-    """Raise InputError for an amount of devices that is no number."""
+def check_containers(spec: PodSpec, where: str) -> None:
+    """Raise InputError for two containers of one name, and for an amount of devices that is no number."""
+    names = [container.name for container in spec.containers]
     for number, container in enumerate(spec.containers):
+        if container.name in names[:number]:
+            raise InputError(f'Duplicate value: "{container.name}"', where=f"{where}.containers")
         for kind in ("limits", "requests"):
             given = getattr(container.resources, kind) if container.resources else None
             for name, value in (given or {}).items():

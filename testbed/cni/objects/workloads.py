@@ -12,9 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
-from testbed.cni.objects.manifests import Object, make
+from testbed.cni.objects.manifests import TIMESTAMP, Object, make, written
 from testbed.cni.objects.placement import NodeView, fits
 from testbed.cni.objects.pod_spec import (
     DaemonSetSpec,
@@ -69,8 +70,10 @@ class Next:
     made: list[Object] = field(default_factory=list)
     ended: list[Run] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)
-    later: bool = False
-    """True if there is more to do when time has passed."""
+    gone: list[Object] = field(default_factory=list)
+    """Objects to delete."""
+    later: float = math.inf
+    """Seconds until there is more to do."""
 
 
 def evicted_after(pod: Object) -> float:
@@ -90,10 +93,14 @@ def owner_of(one: Object) -> tuple[str, str]:
 
 
 def following(
-    workloads: Iterable[Object], runs: Sequence[Run], nodes: Sequence[NodeView], number: Callable[[], int]
+    workloads: Iterable[Object],
+    runs: Sequence[Run],
+    nodes: Sequence[NodeView],
+    number: Callable[[], int],
+    revisions: Sequence[Object] = (),
 ) -> Next:
     """Return the next steps for `workloads`, the ReplicaSets of Deployments among them. `number` is another one at each
-    call: names are drawn from it."""
+    call: names are drawn from it. `revisions` are all ControllerRevisions."""
     found = Next()
     owned: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
@@ -111,7 +118,7 @@ def following(
             case "ReplicaSet":
                 _replicas(one, own, found, number)
             case "StatefulSet":
-                _stateful(one, own, found)
+                _stateful(one, own, found, [rev for rev in revisions if _owns(one, rev)])
             case "DaemonSet":
                 _daemons(one, own, nodes, found, number)
             case "Job":
@@ -237,22 +244,22 @@ def _replicas(owner: Object, own: Sequence[Run], found: Next, number: Callable[[
     found.ended += leaving[: max(0, len(active) - spec.replicas)]
 
 
-def _stateful(owner: Object, own: Sequence[Run], found: Next) -> None:
+def _stateful(owner: Object, own: Sequence[Run], found: Next, revisions: Sequence[Object]) -> None:
     spec = StatefulSetSpec.model_validate(owner.spec)
     ordered = spec.podManagementPolicy == "OrderedReady"
-    first, revision = spec.ordinals.start, f"{owner.name}-{template_hash(owner.spec['template'])}"
+    first, newest = spec.ordinals.start, f"{owner.name}-{template_hash(owner.spec['template'])}"
+    current = _revised(owner, newest, spec, own, revisions, found)
     there = {run.pod.name: run for run in own}
     wanted = {f"{owner.name}-{number}": number for number in range(first, first + spec.replicas)}
-    old = [run for run in own if run.pod.labels.get(REVISION) != revision]
+    old = [run for run in own if run.pod.labels.get(REVISION) != newest]
     keeps = first + spec.updateStrategy.rolling.partition
     for name, number in wanted.items():
         run = there.get(name)
         if run is None:
-            labels = {POD_NAME: name, POD_INDEX: str(number)}
-            former = old[0].pod if old and number < keeps else None
-            found.made.append(
-                _like(former, name, labels) if former else _pod(owner, name, {**labels, REVISION: revision})
-            )
+            former = current if number < keeps and spec.updateStrategy.type == "RollingUpdate" else None
+            template = former.data["data"]["spec"]["template"] if former else owner.spec["template"]
+            labels = {POD_NAME: name, POD_INDEX: str(number), REVISION: former.name if former else newest}
+            found.made.append(_pod(_with_template(owner, template), name, labels))
         elif run.state in ("succeeded", "failed"):
             found.ended.append(run)  # and made again
         if ordered and (run is None or run.state != "running"):
@@ -269,11 +276,46 @@ def _stateful(owner: Object, own: Sequence[Run], found: Next) -> None:
         found.ended += outdated[:1]
 
 
-def _like(former: Object, name: str, labels: Mapping[str, str]) -> Object:
-    """Return a pod of the template that another pod of its StatefulSet has."""
-    metadata = {key: value for key, value in former.data["metadata"].items() if key != "uid"}
-    metadata |= {"name": name, "labels": {**former.labels, **labels}}
-    return make({**former.data, "metadata": metadata})
+def _revised(
+    owner: Object, newest: str, spec: StatefulSetSpec, own: Sequence[Run], revisions: Sequence[Object], found: Next
+) -> Object | None:
+    """Keep the newest template as a ControllerRevision, and delete those that no pod has. Return the current one, which
+    the pods below `partition` have; None if it is the newest (pkg/controller/statefulset: updateStatefulSet,
+    completeRollingUpdate)."""
+    status = owner.data.get("status") or {}
+    known = {one.name: one for one in revisions}
+    if newest not in known:
+        found.objects.append(
+            _revision(owner, newest, 1 + max((int(one.data["revision"]) for one in revisions), default=0))
+        )
+    name = str(status.get("currentRevision") or newest)
+    updated = sum(run.state == "running" and run.pod.labels.get(REVISION) == newest for run in own)
+    if name not in known or (spec.updateStrategy.type == "RollingUpdate" and updated == spec.replicas == len(own)):
+        name = newest
+    if status.get("currentRevision") != name or status.get("updateRevision") != newest:
+        state = {**status, "currentRevision": name, "updateRevision": newest}
+        found.objects.append(make({**owner.data, "status": state}))
+    used = {name, newest, *(run.pod.labels.get(REVISION, "") for run in own)}
+    found.gone += [one for one in revisions if one.name not in used]
+    return known[name] if name != newest else None
+
+
+def _revision(owner: Object, name: str, number: int) -> Object:
+    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
+    return make(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]},
+            "data": {"spec": {"template": owner.spec["template"]}},
+            "revision": number,
+        }
+    )
+
+
+def _with_template(owner: Object, template: Mapping[str, Any]) -> Object:
+    data = {**owner.data, "spec": {**owner.spec, "template": template}}
+    return Object(owner.kind, owner.name, owner.namespace, data)
 
 
 def _ordinal(run: Run) -> int:
@@ -349,20 +391,68 @@ def counted(owner: Object, run: Run) -> dict[str, Any]:
 
 def _job(owner: Object, own: Sequence[Run], found: Next, number: Callable[[], int]) -> None:
     spec = JobSpec.model_validate(owner.spec)
-    status = owner.data.get("status") or {}
-    succeeded, failed = (int(status.get(key) or 0) for key in ("succeeded", "failed"))
+    status = dict(owner.data.get("status") or {})
     active = [run for run in own if run.active]
-    if spec.suspend or failed > spec.backoffLimit:
+    if spec.suspend:
         found.ended += active
         return
+    if "startTime" not in status:
+        status["startTime"] = written(time.time())
+    if not status.get("conditions"):
+        _condition(spec, status, active)
+    if status != (owner.data.get("status") or {}):
+        found.objects.append(make({**owner.data, "status": status}))
+    if conditions := status.get("conditions"):
+        found.ended += active if conditions[0]["type"] == "Failed" else []
+        if spec.ttlSecondsAfterFinished is not None:
+            left = _since(conditions[0]["lastTransitionTime"], spec.ttlSecondsAfterFinished)
+            found.gone += [owner] if left <= 0 else []
+            found.later = min(found.later, max(0.0, left))
+        return
+    if spec.activeDeadlineSeconds is not None:
+        found.later = min(found.later, _since(status["startTime"], spec.activeDeadlineSeconds))
+    _workers(owner, spec, active, status, found, number)
+
+
+def _condition(spec: JobSpec, status: dict[str, Any], active: Sequence[Run]) -> None:
+    """Put into the status that a Job is complete or has failed, if so."""
+    succeeded, failed = (int(status.get(key) or 0) for key in ("succeeded", "failed"))
+    found: dict[str, str] = {}
+    if failed > spec.backoffLimit:
+        found = {"type": "Failed", "reason": "BackoffLimitExceeded"}
+    elif spec.activeDeadlineSeconds is not None and _since(status["startTime"], spec.activeDeadlineSeconds) <= 0:
+        found = {"type": "Failed", "reason": "DeadlineExceeded"}
+    elif succeeded >= (spec.completions or 1) and (spec.completions is not None or not active):
+        found = {"type": "Complete", "reason": "CompletionsReached"}
+        status["completionTime"] = written(time.time())
+    if found:
+        status["conditions"] = [{**found, "status": "True", "lastTransitionTime": written(time.time())}]
+
+
+def _since(begin: str, seconds: float) -> float:
+    """Return how many of `seconds` after a time are left."""
+    return datetime.strptime(begin, TIMESTAMP).replace(tzinfo=UTC).timestamp() + seconds - time.time()
+
+
+def _workers(
+    owner: Object,
+    spec: JobSpec,
+    active: Sequence[Run],
+    status: Mapping[str, Any],
+    found: Next,
+    number: Callable[[], int],
+) -> None:
+    """Make the pods that a Job has too few of, and end those that it has too many of."""
+    succeeded, failed = (int(status.get(key) or 0) for key in ("succeeded", "failed"))
     if spec.completions is None:
         missing = 0 if succeeded else spec.parallelism - len(active)
     else:
         missing = min(spec.parallelism, spec.completions - succeeded) - len(active)
     found.ended += active[len(active) + missing :] if missing < 0 else []
     pause = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** (failed - 1)) if failed else 0.0
-    if missing > 0 and time.monotonic() < float(status.get("lastFailure") or 0.0) + pause:
-        found.later = True
+    left = float(status.get("lastFailure") or 0.0) + pause - time.monotonic()
+    if missing > 0 and failed and left > 0:
+        found.later = min(found.later, left)
         return
     indices: list[int | None] = [None] * max(0, missing)
     if spec.completionMode == "Indexed":

@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from typing import Any
 from testbed.cni.ipam import reclaim
 from testbed.cni.ipam.address_store import ADDRESSES, Holder
 from testbed.cni.ipam.address_store import Store as Addresses
-from testbed.cni.objects import multus
+from testbed.cni.objects import multus, variables
 from testbed.cni.objects.database import OBJECTS, StoreError
 from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.lab_objects import Cluster
-from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.manifests import Object, deleting
+from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
@@ -34,7 +34,7 @@ from testbed.kernel import netns, own_devices, rdma
 from testbed.lab import Host, Pod
 from testbed.lab.context import Context
 from testbed.lab.pods import Caller, Maker, Network, PodRequest
-from testbed.lab.steps import Steps, in_order, together
+from testbed.lab.steps import Steps, in_order, raise_first, together
 from testbed.protocol import events
 from testbed.topology import address_of, pod_mac
 
@@ -72,24 +72,42 @@ class PodNetworks:
     def workloads(self, context: Context, maker: Maker) -> Workloads:
         """Return the controllers of the lab of `context`."""
         if self._workloads is None:
-            self._workloads = Workloads(context, maker, self.objects(context), self._devices)
+            collector = partial(self._collector, context)
+            self._workloads = Workloads(context, maker, self.objects(context), self._devices, collector)
         return self._workloads
+
+    def _collector(self, context: Context, ready: Callable[[str], bool]) -> Callable[[], None]:
+        """Start spiderpool-controller's part, and return what has it look at once, and again after its grace."""
+        look = self._reclaiming(context, reclaim.GRACE, ready)
+
+        def scan() -> None:
+            look()
+            context.scheduler.after(reclaim.GRACE, look)
+
+        context.scheduler.every(reclaim.EVERY, scan)
+        return scan
 
     def reclaim(self, context: Context, grace: float, every: float) -> Callable[[], None]:
         """See `testbed.lab.Pods.reclaim`."""
+        ready = self._workloads.is_ready if self._workloads else lambda _: True
+        return context.scheduler.every(every, self._reclaiming(context, grace, ready))
+
+    @staticmethod
+    def _reclaiming(context: Context, grace: float, ready: Callable[[str], bool]) -> Callable[[], None]:
+        """Return what looks for addresses of pods that are no more, and frees them."""
         shared = context.file(SHARED)
         shared.mkdir(exist_ok=True)
         since: dict[Holder, float] = {}
 
         def look() -> None:
             with Addresses(shared / ADDRESSES) as addresses, Objects(shared / OBJECTS) as objects:
-                found = reclaim.look(addresses, objects, since, grace)
+                found = reclaim.look(addresses, objects, since, grace, ready)
             for one in found:
                 text = f"{one.lease.address} is taken back: {one.reason}"
                 holder = one.lease.holder
                 context.emit(events.IPAM(address=str(one.lease.address), host=holder.node), holder.pod, text)
 
-        return context.scheduler.every(every, look)
+        return look
 
     def load(self, network: Network) -> Conflist:
         return conflist.load(self._directory / network) if isinstance(network, str | Path) else conflist.make(network)
@@ -110,6 +128,7 @@ class PodNetworks:
             wanted = [] if pod.metadata.host_network else self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
+            self._give_variables(pod, known)
             self.objects(pod.context).put(known)
         begun = self._attached.setdefault(pod, [])
         routed = [address_of(gateway) for one in wanted for gateway in one.default_route or ()]
@@ -127,12 +146,27 @@ class PodNetworks:
                 route(pod, attachment, one.default_route or ())
                 runtime.forget_default(network, attachment, one.default_route or ())
 
-        if not caller.side_by_side:
-            for one, network in zip(wanted, lists, strict=True):
-                yield from add(one, network)
-            return
         jobs = [partial(add, one, network) for one, network in zip(wanted, lists, strict=True)]
-        raise_first((yield from together(jobs, at_once=len(jobs))))
+        if caller.side_by_side:
+            raise_first((yield from together(jobs, at_once=len(jobs))))
+        else:
+            yield from in_order([job() for job in jobs])
+        self._give_variables(pod, known)
+
+    def _give_variables(self, pod: Pod, known: Object) -> None:
+        """Give a pod of a manifest the environment of its first container, with the addresses that it has by now."""
+        if not pod.metadata.manifest:
+            return
+        first = PodSpec.model_validate(known.spec).containers[0]
+        own = pod.host if pod.metadata.host_network else pod
+        place = variables.Place(pod.host.name, addresses_of(own), addresses_of(pod.host))
+        pod.env = variables.environment(known, first, place, self.objects(pod.context).look)
+        if pod.container:
+            cmd, entrypoint = (
+                tuple(variables.expanded(word, pod.env) for word in words or ())
+                for words in (first.args, first.command)
+            )
+            pod.container.plan = replace(pod.container.plan, cmd=cmd, entrypoint=entrypoint)
 
     def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:
         """Return the networks of a pod: those it is given, then those of its annotations."""
@@ -196,9 +230,7 @@ class PodNetworks:
         networks = [network.name for network, _ in self._attached.get(pod, [])]
         with named(f"pod {pod.name}"), storing(networks):
             if networks and (there := cluster.look("Pod", pod.name, pod.metadata.namespace)):
-                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                metadata = {**there.data["metadata"], "deletionTimestamp": now}
-                cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "metadata": metadata}))
+                cluster.put(deleting(there))
 
     def forget(self, pod: Pod, *, again: bool = False) -> None:
         self._devices.give_back(pod)
@@ -334,6 +366,12 @@ def reported(
     return result
 
 
+def addresses_of(host: Host) -> list[str]:
+    """Return the addresses of eth0, or else of the first interface that has any."""
+    ends = sorted(host.interfaces.values(), key=lambda end: end.name != "eth0")
+    return next(([str(one.ip) for one in end.addresses.values()] for end in ends if end.addresses), [])
+
+
 def kernel_has(pod: Pod, interface: str) -> tuple[str | None, list[str] | None]:
     """Return the MAC and the addresses of a pod's interface, None if it is not there: a result may leave out its MAC,
     and one of an IPAM plugin has no interface."""
@@ -354,15 +392,6 @@ def reported_of_node(host: Host, command: str, network: Conflist, job: Steps[Non
         host.context.emit(failed, host.name, f"{text} fails: {error.message}")
         raise
     host.context.emit(events.CNI(command=command, network=network.name), host.name, text)
-
-
-def raise_first(outcomes: Sequence[Any]) -> None:
-    """Raise the first error of several jobs, with the others as notes."""
-    errors = [outcome for outcome in outcomes if isinstance(outcome, TestbedError)]
-    for other in errors[1:]:
-        errors[0].add_note(str(other))
-    if errors:
-        raise errors[0]
 
 
 def route(pod: Pod, attachment: Attachment, gateways: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""The pods of workloads: controllers, scheduler and kubelets, as far as a lab has their work.
+"""The pods of workloads: their controllers, as far as a lab has their work.
 
-`cni/objects/workloads.py` says what to make and to end, `cni/objects/placement.py` on which node. This does it, and
-looks again until nothing follows. A pod that cannot start is an object that waits, and is tried again, as by kubelet.
+`cni/objects/workloads.py` says what to make and to end, `pod_starts.py` does the scheduler's and kubelet's part. This
+looks again until nothing follows. A pod that cannot start is tried again, as by kubelet.
 """
 
 from __future__ import annotations
@@ -13,29 +13,26 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cni.objects import manifests, placement, workloads
-from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.placement import Crowd, NodeView
+from testbed.cni.objects import manifests, placement, pod_spec, workloads
+from testbed.cni.objects.manifests import Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
-from testbed.cni.objects.workloads import Run, evicted_after, owner_of
+from testbed.cni.objects.workloads import NODE_GRACE, Run, evicted_after, owner_of
 from testbed.cni.runtime.pod_object import completed
+from testbed.cni.runtime.pod_starts import PodStarts
 from testbed.cni.runtime.policy_enforcer import PolicyEnforcer
 from testbed.cni.runtime.service_proxy import ServiceProxy
 from testbed.documents.problems import Problems
 from testbed.errors import InputError, TestbedError
 from testbed.lab.context import Context
-from testbed.lab.docker import client as docker
-from testbed.lab.nodes.host_node import Pod, PodMetadata
-from testbed.lab.pods import Maker, PodRequest, Rollout, Start, UnschedulableError
-from testbed.lab.steps import Steps, together
+from testbed.lab.nodes.host_node import Pod
+from testbed.lab.pods import Maker, Rollout, Start
+from testbed.lab.steps import Steps, raise_first, together
 from testbed.protocol import events
-from testbed.topology import Container
 
 if TYPE_CHECKING:
     from testbed.cni.objects.lab_objects import Cluster
@@ -43,9 +40,8 @@ if TYPE_CHECKING:
 CONTROLLERS = tuple(kind for kind in WORKLOADS if kind != "Pod")
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
-SANDBOX = "FailedCreatePodSandBox"
-"""The reason of a pod that has a node and does not start."""
-TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+"""The namespaces that every cluster has."""
 AT_ONCE = 10
 """Pods that start or end side by side."""
 
@@ -53,8 +49,19 @@ AT_ONCE = 10
 class Workloads:
     """The pods of the workloads and manifests that were applied for their pods."""
 
-    def __init__(self, context: Context, maker: Maker, cluster: Cluster, devices: Devices) -> None:
-        self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
+    def __init__(
+        self,
+        context: Context,
+        maker: Maker,
+        cluster: Cluster,
+        devices: Devices,
+        collector: Callable[[Callable[[str], bool]], Callable[[], None]],
+    ) -> None:
+        """`collector` starts the controller that frees addresses of pods that are no more, and returns what has it look
+        at once; it is given the function that says whether a node is ready."""
+        self._context, self._maker, self._cluster = context, maker, cluster
+        self._starts = PodStarts(context, maker, cluster, devices)
+        self._collector = collector
         self._services = ServiceProxy(context, maker, cluster)
         self._policies = PolicyEnforcer(context, maker, cluster)
         self._managed: dict[str, Start] = {}
@@ -65,46 +72,67 @@ class Workloads:
         self._numbers = itertools.count()
         self._busy = False
         self._pause = FIRST_PAUSE
-        self._later = False
-        """Whether a controller waits for time to pass."""
+        self._later = math.inf
+        """Seconds for which a controller waits."""
         self._unplanned: Callable[[], None] = _nothing
         """Cancels the next attempt."""
-        self._without_image: set[str] = set()
         self._silent: dict[str, float] = {}
         """When the nodes that are down were first missed."""
+        self._tainted: dict[tuple[int, str], float] = {}
+        """When pods, by their numbers, were first seen on a node with a taint that they tolerate for a time."""
+        self._collect_addresses: Callable[[], None] = _nothing
 
     def apply(self, manifest: str | Path | Mapping[str, Any], start: Start) -> Steps[Rollout]:
         """Add the objects, or replace them; start and end the pods that follow. InputError, and nothing is changed, if
         an object is wrong."""
         found = self._cluster.read(manifest)
-        checked(found.objects)
+        checked(found.objects, self._cluster.look)
         mine = [one for one in found.objects if one.kind in CONTROLLERS]
         singles = [one for one in found.objects if one.kind == "Pod"]
-        others = [self._with_status(one) for one in found.objects if one.kind != "Pod"]
         new = [one for one in singles if not self._is_there(one)]
-        self._cluster.take(others, found.notes)
+        others = [self._with_status(one) for one in found.objects if one.kind != "Pod"]
+        self._cluster.take(others, [*found.notes, *self._of_no_namespace(found.objects)])
+        if self._collect_addresses is _nothing:
+            self._collect_addresses = self._collector(self.is_ready)
         for one in [*mine, *singles]:
             self._managed[str(one)] = start
-        for one in new:
-            self._add(one)
+        for one in singles:
+            if one in new:
+                self._add(one)
+            else:
+                self._relabel(one)
         self._pause = FIRST_PAUSE
         done = yield from self.reconcile()
         return done._replace(objects=[str(one) for one in found.objects])
+
+    def _of_no_namespace(self, objects: Sequence[Object]) -> list[str]:
+        """Return a remark for each namespace that a cluster would miss."""
+        there = {*NAMESPACES, *(one.name for one in self._cluster.all("Namespace"))}
+        there |= {one.name for one in objects if one.kind == "Namespace"}
+        missing = dict.fromkeys(one.namespace for one in objects if one.namespace and one.namespace not in there)
+        return [f"there is no Namespace {name}: a cluster refuses what is in it, a lab takes it" for name in missing]
+
+    def _relabel(self, pod: Object) -> None:
+        """Give a pod that is there the labels and annotations of its manifest."""
+        run = self._runs[pod.namespace, pod.name]
+        run.pod = _relabelled(run.pod, pod)
+        if there := self._cluster.look("Pod", pod.name, pod.namespace):
+            self._cluster.put(_relabelled(there, pod))
 
     def _add(self, pod: Object) -> None:
         number = next(self._numbers)
         self._runs[pod.namespace, pod.name] = Run(_with_uid(pod, number), number)
 
     def _with_status(self, one: Object) -> Object:
-        """Return a DaemonSet with the number of its pods, by which its pools are sized, and a Job with what it has
-        done. A status that the user wrote does not count, as in a cluster."""
+        """Return a DaemonSet with the number of its pods, by which its pools are sized, and a Job or a StatefulSet with
+        what it has done. A status that the user wrote does not count, as in a cluster."""
         status: Mapping[str, Any] = {}
-        if one.kind == "DaemonSet":
-            status = {"desiredNumberScheduled": len(workloads.daemon_nodes(one, self._nodes()))}
-        elif one.kind == "Job" and (there := self._cluster.look("Job", one.name, one.namespace)):
-            status = there.data.get("status") or {}
-        if one.kind not in ("DaemonSet", "Job"):
+        if one.kind not in CONTROLLERS:
             return one
+        if one.kind == "DaemonSet":
+            status = {"desiredNumberScheduled": len(workloads.daemon_nodes(one, self._starts.nodes()))}
+        elif one.kind in ("Job", "StatefulSet") and (there := self._cluster.look(one.kind, one.name, one.namespace)):
+            status = there.data.get("status") or {}
         return Object(one.kind, one.name, one.namespace, {**one.data, "status": status}, one.document)
 
     def _is_there(self, one: Object) -> bool:
@@ -112,9 +140,17 @@ class Workloads:
         run = self._runs.get((one.namespace, one.name))
         if run is None:
             return False
-        if run.pod.spec != one.spec:
+        before, now = ({**completed(pod, self._cluster).spec} for pod in (run.pod, one))
+        if now.pop("nodeName", run.node) != run.node and run.node:
+            changed = ["nodeName"]
+        else:
+            before.pop("nodeName", None)
+            changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        if changed:
             hint = f"`testbed delete pod {one.name}` first."
-            wrong = f"Pod {one.name} is invalid: spec: Forbidden: pod updates may not change fields"
+            wrong = (
+                f"Pod {one.name} is invalid: spec.{changed[0]}: Forbidden: a lab does not change a pod that is there"
+            )
             raise InputError(wrong, where=one.document.source if one.document else "", hint=hint)
         return True
 
@@ -139,8 +175,9 @@ class Workloads:
         states = {run.state for run in self._runs.values() if run.state == "waiting" or self._may_end(run)}
         if "waiting" not in states:
             self._pause = FIRST_PAUSE
-        if states or self._later:
-            self._unplanned = self._context.scheduler.after(self._pause, self._again)
+        seconds = min(self._pause if states else math.inf, self._later)
+        if seconds < math.inf:
+            self._unplanned = self._context.scheduler.after(seconds, self._again)
 
     def _may_end(self, run: Run) -> bool:
         pod = self._made.get((run.pod.namespace, run.pod.name))
@@ -176,12 +213,15 @@ class Workloads:
             yield from self._look()
             there = [one for kind in CONTROLLERS for one in self._cluster.all(kind)]
             mine = [one for one in there if str(one) in self._managed or self._of_managed(one, there)]
+            revisions = self._cluster.all("ControllerRevision")
             following = workloads.following(
-                mine, list(self._runs.values()), self._nodes(), partial(next, self._numbers)
+                mine, list(self._runs.values()), self._starts.nodes(), partial(next, self._numbers), revisions
             )
             self._later = following.later
-            leaving = [*following.ended, *self._orphans({str(one) for one in mine})]
             self._cluster.put(*following.objects)
+            self._remove(following.gone)
+            leaving = [*following.ended, *self._orphans({str(one) for one in mine})]
+            leaving += [run for run in self._driven_off() if run not in leaving]
             for one in following.made:
                 self._add(one)
             up = {host.name for host in self._maker.hosts() if not host.off}
@@ -193,12 +233,41 @@ class Workloads:
             waiting = [run for run in waiting if run.node in ("", *up)]
             trying = [run for run in waiting if tried.get(run.number, -1) < ended]
             tried.update(dict.fromkeys((run.number for run in trying), ended))
-            self._place(trying)
+            self._starts.place(trying)
             starting = [run for run in trying if run.node and not run.reason]
             started = yield from self._start_and_end(starting, leaving)
             ended += bool(leaving)
-            if not (started or leaving or following.objects or following.made):
+            if not (started or leaving or following.objects or following.made or following.gone):
                 return
+
+    def _remove(self, gone: Sequence[Object]) -> None:
+        """Delete objects that controllers delete."""
+        for one in gone:
+            self._managed.pop(str(one), None)
+            self._cluster.remove(one)
+            self._context.emit(events.OBJECT(object=str(one)), "", f"{one} is deleted")
+
+    def _driven_off(self) -> list[Run]:
+        """Return the pods that a taint NoExecute drives off their nodes now."""
+        taints = {node.name: node.taints for node in self._starts.nodes()}
+        found, now = [], time.monotonic()
+        seen: dict[tuple[int, str], float] = {}
+        for run in self._runs.values():
+            if not run.node or run.state not in ("waiting", "running"):
+                continue
+            taint, seconds = placement.evicting(PodSpec.model_validate(run.pod.spec), taints.get(run.node, ()))
+            if taint is None:
+                continue
+            text = f"{taint['key']}={taint.get('value', '')}:NoExecute"
+            began = seen[run.number, text] = self._tainted.get((run.number, text), now)
+            if now >= began + seconds:
+                self._context.emit(events.POD(host=run.node), run.pod.name, f"is deleted: {run.node} has {text}")
+                self._managed.pop(str(run.pod), None)
+                found.append(run)
+            else:
+                self._later = min(self._later, began + seconds - now)
+        self._tainted = seen
+        return found
 
     def _of_no_node(self) -> list[Run]:
         """Return the pods without a sandbox whose node has left the lab."""
@@ -280,10 +349,9 @@ class Workloads:
         elif time.monotonic() >= self._silent.setdefault(run.node, time.monotonic()) + evicted_after(run.pod):
             if run.state != "terminating":
                 self._context.emit(events.POD(host=run.node), run.pod.name, f"is deleted: {run.node} is unreachable")
+                self._cluster.put(deleting(there))
+                self._collect_addresses()
             run.state = "terminating"
-            now = datetime.now(UTC).strftime(TIMESTAMP)
-            metadata = {**there.data["metadata"], "deletionTimestamp": now}
-            self._cluster.put(Object("Pod", key[1], key[0], {**there.data, "metadata": metadata}))
 
     def node_is_off(self, name: str) -> None:
         """See `testbed.lab.pods.Workloads`: look at the pods of the node when they count as evicted."""
@@ -291,6 +359,10 @@ class Workloads:
         times = sorted({evicted_after(run.pod) for run in self._runs.values()} - {math.inf})
         for seconds in times:
             self._context.scheduler.after(seconds, self._retry)
+
+    def is_ready(self, name: str) -> bool:
+        """Return whether a node counts as ready: it is up, or has been down for a short time only."""
+        return time.monotonic() < self._silent.get(name, math.inf) + NODE_GRACE
 
     def _drop(self, run: Run) -> None:
         """Remove a pod that has no sandbox."""
@@ -314,124 +386,54 @@ class Workloads:
                 found.append(run)
         return found
 
-    def delete(self, kind: str, name: str, namespace: str) -> Steps[Rollout]:
-        """See `testbed.lab.Pods.delete_object`."""
-        if kind != "Pod":
-            self._cluster.delete(kind, name, namespace)
-            self._managed.pop(f"{kind}/{namespace}/{name}", None)
-        elif run := self._runs.get((namespace, name)):
-            self._managed.pop(str(run.pod), None)
-            failed = yield from together([partial(self._end, run)], 1)
-            done = yield from self.reconcile()
-            if isinstance(failed[0], TestbedError):
-                raise failed[0]
-            return done
+    def delete(self, wanted: Sequence[tuple[str, str, str]]) -> Steps[Rollout]:
+        """See `testbed.lab.pods.Workloads`."""
+        found = [self._cluster.find(*one) for one in wanted]
+        for one in found:
+            if one.kind == "Namespace":
+                found += self._within(one)
+        pods = [one for one in found if one.kind == "Pod"]
+        staying = self._cluster.delete_all([one for one in found if one.kind != "Pod"])
+        for one in found:
+            self._managed.pop(str(one), None)
+        outcomes = yield from together([partial(self._delete_pod, one) for one in pods], AT_ONCE)
+        done = yield from self.reconcile()
+        raise_first(outcomes)
+        waiting = {str(one): "its addresses are in use" for one in staying}
+        return done._replace(
+            objects=[str(one) for one in found if str(one) not in waiting], waiting={**done.waiting, **waiting}
+        )
+
+    def _within(self, namespace: Object) -> list[Object]:
+        """Return all objects of a namespace that is to be deleted. InputError for one that stays."""
+        if namespace.name in NAMESPACES:
+            raise InputError(f'namespaces "{namespace.name}" is forbidden: this namespace may not be deleted')
+        kinds = [kind for kind, known in manifests.KINDS.items() if known.namespaced]
+        return [one for kind in kinds for one in self._cluster.all(kind) if one.namespace == namespace.name]
+
+    def _delete_pod(self, one: Object) -> Steps[None]:
+        if run := self._runs.get((one.namespace, one.name)):
+            yield from self._end(run)
+        elif (pod := self._maker.pod(one.name)) and pod.metadata.namespace == one.namespace:
+            yield from self._maker.end(pod)
         else:
-            self._cluster.find(kind, name, namespace)
-            if (pod := self._maker.pod(name)) and pod.metadata.namespace == namespace:
-                yield from self._maker.end(pod)
-        return (yield from self.reconcile())
+            self._cluster.remove(one)
 
     def services(self) -> list[ServedPort]:
         """See `testbed.lab.Pods.services`."""
         return self._services.sync()
 
-    def _nodes(self) -> list[NodeView]:
-        found = []
-        for host in self._maker.hosts():
-            node = self._cluster.look("Node", host.name)
-            found.append(NodeView(host.name, placement.labels_of(host.name, node), placement.taints_of(node)))
-        return found
-
-    def _place(self, waiting: Sequence[Run]) -> None:
-        """Give the pods nodes, in the order of their making; the reason to those that get none."""
-        hosts = {host.name: host for host in self._maker.hosts() if not host.off}
-        nodes = [node for node in self._nodes() if node.name in hosts]
-        for run in waiting:
-            run.reason = self._completed(run)
-        if any(placement.asked(run.pod) for run in waiting):
-            for node in nodes:
-                node.free = self._devices.free(hosts[node.name], self._cluster)
-        crowd = Crowd()
-        for one in self._cluster.all("Pod"):
-            if one.spec.get("nodeName") in hosts:
-                crowd.add(one.spec["nodeName"], one)
-        for run in waiting:
-            if not run.node and not run.reason:
-                run.node, run.reason = self._node_for(run.pod, nodes, crowd)
-                if run.node:
-                    crowd.add(run.node, run.pod)
-            for node in nodes:
-                if node.name == run.node:
-                    node.free.subtract(placement.asked(run.pod))
-            if run.reason:
-                self._wait(run)
-
-    def _completed(self, run: Run) -> str:
-        """Put into a pod what webhooks put into it before a scheduler sees it; return why they refuse it."""
-        try:
-            run.pod = completed(run.pod, self._cluster)
-        except InputError as error:
-            return error.message
-        there = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
-        uid = run.pod.data["metadata"]["uid"]
-        if there and there.data["metadata"].get("uid") != uid:
-            return f'pods "{run.pod.name}" already exists'
-        return ""
-
-    @staticmethod
-    def _node_for(pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
-        if named := pod.spec.get("nodeName"):
-            there = any(node.name == named for node in nodes)
-            return (named, "") if there else ("", f"the lab has no node {named}")
-        return placement.place(pod, nodes, crowd)
-
-    def _wait(self, run: Run) -> None:
-        """Make an object of a pod that waits, with the reason."""
-        pod = f"{run.pod.namespace}/{run.pod.name}" if run.pod.namespace != manifests.DEFAULT else run.pod.name
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": run.reason}
-        if run.node:
-            condition = {
-                "type": "PodReadyToStartContainers",
-                "status": "False",
-                "reason": SANDBOX,
-                "message": run.reason,
-            }
-        status = {"phase": "Pending", "conditions": [condition]}
-        spec = {**run.pod.spec, **({"nodeName": run.node} if run.node else {})}
-        before = self._cluster.look("Pod", run.pod.name, run.pod.namespace)
-        if before and before.data["metadata"].get("uid") != run.pod.data["metadata"]["uid"]:
-            return  # the object of another pod with this name
-        self._cluster.put(
-            Object("Pod", run.pod.name, run.pod.namespace, {**run.pod.data, "spec": spec, "status": status})
-        )
-        if before is None or before.data.get("status") != status:
-            self._context.emit(events.POD(host=run.node or None), pod, f"waits: {run.reason}")
-
     def _start_and_end(self, starting: Sequence[Run], leaving: Sequence[Run]) -> Steps[bool]:
         """Start pods and end others, side by side. Return whether one has started."""
-        jobs = [partial(self._start, run) for run in starting] + [partial(self._end, run) for run in leaving]
+        jobs = [partial(self._starts.start, run, self._start_of(run), self._started) for run in starting]
+        jobs += [partial(self._end, run) for run in leaving]
         outcomes = yield from together(jobs, AT_ONCE)
         for outcome in outcomes[len(starting) :]:
             if isinstance(outcome, TestbedError):
                 raise outcome
         return any(run.state == "running" for run in starting)
 
-    def _start(self, run: Run) -> Steps[None]:
-        host = next(one for one in self._maker.hosts() if one.name == run.node)
-        start = self._start_of(run)
-        networks = () if run.pod.spec.get("hostNetwork") else start.networks
-        try:
-            pod = yield from self._maker.start(
-                PodRequest(host, run.pod.name, networks, self._metadata(run.pod)), start.caller
-            )
-        except TestbedError as error:
-            run.reason = error.message
-            if isinstance(error, UnschedulableError) and not run.pod.spec.get("nodeName"):
-                run.node = ""
-            self._wait(run)
-            return
-        run.state, run.reason = "running", ""
+    def _started(self, run: Run, pod: Pod) -> None:
         self._made[run.pod.namespace, run.pod.name] = pod
 
     def _start_of(self, run: Run) -> Start:
@@ -441,28 +443,6 @@ class Workloads:
             kind, name = (above, named) if above else (kind, name)
         owner = f"{kind}/{run.pod.namespace}/{name}" if kind else str(run.pod)
         return self._managed.get(owner, Start())
-
-    def _metadata(self, pod: Object) -> PodMetadata:
-        spec = PodSpec.model_validate(pod.spec)
-        first = spec.containers[0]
-        privileged = bool((pod.spec["containers"][0].get("securityContext") or {}).get("privileged"))
-        container = None
-        if first.image and docker.has_image(first.image):
-            container = Container(first.image, tuple(first.args or ()), tuple(first.command or ()))
-        elif first.image not in self._without_image:
-            self._without_image.add(first.image)
-            note = f"the lab has no image {first.image}: its pods start without their program"
-            self._context.emit(events.OBJECT(), "", note)
-        return PodMetadata(
-            pod.namespace,
-            pod.labels,
-            pod.annotations,
-            privileged=privileged,
-            container=container,
-            host_network=spec.hostNetwork,
-            manifest=pod.data,
-            env={one.name: one.value for one in first.env or ()},
-        )
 
     def _end(self, run: Run) -> Steps[None]:
         key = run.pod.namespace, run.pod.name
@@ -483,13 +463,24 @@ def _nothing() -> None:
     """Cancel what is not planned."""
 
 
-def checked(objects: Sequence[Object]) -> None:
-    """Raise InputError, with places, for workloads whose pods cannot be made."""
+def checked(objects: Sequence[Object], look: Callable[[str, str, str], Object | None]) -> None:
+    """Raise InputError, with places, for workloads whose pods cannot be made, or that others cannot become."""
     for one in objects:
         if model := WORKLOADS.get(one.kind):
             problems = Problems(one.document, "" if one.document else str(one))
             manifests.check(one, model, problems)
             problems.stop()
+            before = look(one.kind, one.name, one.namespace)
+            if before and one.kind != "Pod" and (key := pod_spec.fixed(one.kind, before.spec, one.spec)):
+                problems.add(("spec", key), f"{one} is invalid: spec.{key}: Forbidden: the field is immutable")
+                problems.stop(hint=f"`testbed delete {one.kind.lower()} {one.name}` first.")
+
+
+def _relabelled(pod: Object, given: Object) -> Object:
+    metadata = dict(pod.data["metadata"])
+    metadata["labels"] = {**pod.labels, **given.labels}
+    metadata["annotations"] = {**pod.annotations, **given.annotations}
+    return Object(pod.kind, pod.name, pod.namespace, {**pod.data, "metadata": metadata}, pod.document)
 
 
 def _with_uid(pod: Object, number: int) -> Object:

@@ -49,6 +49,7 @@ class DockerContainer:
                 name=f"{self._node.context.lab}-{self._node.name}",
                 entrypoint=list(self.plan.entrypoint) or None,
                 environment=self._node.env,
+                working_dir=self.plan.directory or None,
                 tty=True,
                 stdin_open=True,
                 host_config=self._host_config(),
@@ -66,7 +67,8 @@ class DockerContainer:
             self._node.name,
             f"{self.plan.image} runs {' '.join(command)}",
         )
-        self._require_running()
+        if not self.plan.ends:
+            self._require_running()
 
     def _host_config(self) -> dict[str, Any]:
         devices = own_devices.directory(self.namespace)

@@ -249,8 +249,6 @@ class PodMetadata:
     """Limits of its first container, such as ``{"spidernet.io/gpu1sriov": 1}``."""
     container: Container | None = None
     """Its first container. Without one its programs are those of the lab's machine."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of its programs."""
     host_network: bool = False
     """True if it has no network of its own but its node's (`hostNetwork`): no plugin is called for it."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
@@ -271,7 +269,6 @@ class Pod(Host):
         self.host = host
         self.uid = uid
         self.metadata = metadata
-        self.env = dict(metadata.env)
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self._owner = owner
         if not self.shares:

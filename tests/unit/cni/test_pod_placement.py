@@ -1,5 +1,6 @@
 """The node that a pod gets, and the reasons of those that it does not get."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from testbed.cni.objects import manifests
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.placement import Crowd, NodeView, labels_of, place, taints_of
+from testbed.cni.objects.placement import Crowd, NodeView, evicting, labels_of, place, taints_of
+from testbed.cni.objects.pod_spec import PodSpec
 
 ZONE = "topology.kubernetes.io/zone"
 GPU = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
@@ -101,6 +103,40 @@ def test_pods_are_spread_over_domains():
     everywhere = {"topologySpreadConstraints": [spread], "tolerations": [{"operator": "Exists"}]}
     there = crowd(node1=[pod("a", {"app": "web"})])
     assert place(pod(labels={"app": "web"}, **everywhere), NODES, there)[0] == "node3"
+
+
+def test_affinity_goes_by_the_labels_of_namespaces():
+    there = Crowd({"ai": {"team": "a"}, "web": {"team": "b"}})
+    for node, namespace in (("node1", "ai"), ("node2", "web")):
+        one = pod("x", {"app": "web"})
+        there.add(node, manifests.make({**one.data, "metadata": {**one.data["metadata"], "namespace": namespace}}))
+    term = {"topologyKey": "kubernetes.io/hostname", **APP}
+
+    def near(**by: Any) -> str:
+        return place(pod(**required("podAffinity", {**term, **by})), NODES, there)[0]
+
+    assert near() == ""
+    assert near(namespaceSelector={"matchLabels": {"team": "b"}}) == "node2"
+    assert near(namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "ai"}}) == "node1"
+    assert near(namespaceSelector={}) == "node1", "an empty one is all namespaces"
+    assert near(namespaces=["web"], namespaceSelector={"matchLabels": {"team": "c"}}) == "node2"
+
+
+def test_a_taint_drives_pods_off_unless_they_tolerate_it_and_for_as_long():
+    taints = [{"key": "a", "value": "1", "effect": "NoExecute"}, {"key": "b", "effect": "NoSchedule"}]
+
+    def after(*tolerations: dict[str, Any]) -> float:
+        return evicting(PodSpec.model_validate(pod(tolerations=list(tolerations)).spec), taints)[1]
+
+    assert after() == 0
+    assert after({"key": "a", "value": "2"}) == 0
+    assert after({"key": "a", "value": "1"}) == math.inf
+    assert after({"operator": "Exists", "tolerationSeconds": 60}) == 60
+    assert evicting(PodSpec.model_validate(pod().spec), taints[1:]) == (None, math.inf)
+
+
+def test_no_node_is_up():
+    assert place(pod(), [], Crowd()) == ("", "no nodes available to schedule pods")
 
 
 def test_a_cordoned_node():

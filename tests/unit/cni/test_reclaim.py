@@ -1,6 +1,6 @@
 """Addresses without a pod."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ class Cluster:
     addresses: Addresses
     objects: Objects
     since: dict[Holder, float] = field(default_factory=dict)
+    ready: Callable[[str], bool] = lambda _: True
 
     def reasons(self, grace: float = 0) -> list[str]:
-        found = reclaim.look(self.addresses, self.objects, self.since, grace)
+        found = reclaim.look(self.addresses, self.objects, self.since, grace, self.ready)
         return [f"{one.lease.holder.pod}: {one.reason}" for one in found]
 
     def add(self, holder: Holder = WEB, fixed: bool = False) -> int:
@@ -82,6 +83,18 @@ def test_a_pod_that_terminates_on_a_node_that_is_ready_is_its_kubelets(cluster):
         [made("Pod", "web-0", metadata={"deletionTimestamp": "x"}), made("Node", "node1", status=ready)]
     )
     assert cluster.reasons() == []
+
+
+def test_a_pod_that_terminates_on_a_node_that_is_silent_loses_its_address_unless_a_set_wants_it(cluster):
+    """EnableGCStatelessTerminatingPodOnNotReadyNode of Spiderpool."""
+    cluster.add()
+    cluster.objects.put([made("Pod", "web-0", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})])
+    cluster.ready = lambda name: name != "node1"
+    assert cluster.reasons(grace=1000) == []
+    cluster.objects.put([made("StatefulSet", "web", "apps/v1", spec={"replicas": 1})])
+    assert cluster.reasons() == []
+    cluster.objects.delete("StatefulSet", "web", "ai")
+    assert cluster.reasons() == ["web-0: its pod is terminating, and node1 is not ready"]
 
 
 def test_the_grace_begins_when_the_pod_is_first_missed_and_anew_when_it_was_there(cluster, monkeypatch):

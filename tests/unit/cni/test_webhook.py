@@ -69,6 +69,11 @@ OTHER = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 
 REFUSED: list[tuple[Rule, Sequence[dict[str, Any]], str]] = [
     (
+        pools.a_terminating_pool_stays,
+        [pool(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), pool()],
+        "Forbidden: cannot update a terminating IPPool",
+    ),
+    (
         pools.subnet_and_version_stay,
         [pool(), pool(subnet="10.7.0.0/16", ips=[])],
         "spec.subnet: Forbidden: is not chan",

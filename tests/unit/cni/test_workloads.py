@@ -1,6 +1,7 @@
 """What the controllers of workloads make and end, without a lab: pods are as the test says."""
 
 import itertools
+import math
 import time
 from typing import Any
 
@@ -36,8 +37,12 @@ class Cluster:
         """Whether what is made starts."""
 
     def next(self) -> Next:
-        found = workloads.following(list(self.objects.values()), self.runs, NODES, lambda: next(self.numbers))
+        there = list(self.objects.values())
+        revisions = [one for one in there if one.kind == "ControllerRevision"]
+        found = workloads.following(there, self.runs, NODES, lambda: next(self.numbers), revisions)
         self.objects |= {str(one): one for one in found.objects}
+        for one in found.gone:
+            del self.objects[str(one)]
         self.runs = [run for run in self.runs if run not in found.ended]
         state = "running" if self.starts else "waiting"
         self.runs += [Run(pod, next(self.numbers), state, "node1") for pod in found.made]
@@ -48,9 +53,10 @@ class Cluster:
         rounds = []
         while True:
             found = self.next()
-            if not (found.made or found.ended or found.objects):
+            if not (found.made or found.ended or found.objects or found.gone):
                 return rounds
-            rounds.append((len(found.made), len(found.ended)))
+            if found.made or found.ended:
+                rounds.append((len(found.made), len(found.ended)))
             assert len(rounds) < 50
 
     def end(self, run: Run, state: State, ended_s: float = 0.0) -> None:
@@ -83,7 +89,8 @@ def test_a_deployment_has_a_replica_set_and_that_has_the_pods():
 def updated(cluster: Cluster, **spec: Any) -> None:
     kind = next(iter(cluster.objects.values())).kind
     new = workload(kind, {"containers": [{"name": "main", "image": "web:2"}]}, **spec)
-    cluster.objects[str(new)] = new
+    status = cluster.objects[str(new)].data.get("status") or {}
+    cluster.objects[str(new)] = manifests.make({**new.data, "status": status})
 
 
 def images(cluster: Cluster) -> set[str]:
@@ -218,11 +225,33 @@ def test_a_job_waits_before_it_replaces_what_failed_and_gives_up_after_its_backo
     cluster = Cluster(workload("Job", {"restartPolicy": "Never"}, backoffLimit=1))
     cluster.settle()
     cluster.end(cluster.runs[-1], "failed", time.monotonic())
-    assert cluster.next().later
+    assert 9.9 < cluster.next().later <= 10
     assert len(cluster.runs) == 1
     cluster.end(cluster.runs[-1], "failed", time.monotonic() - 100)
     assert cluster.settle() == []
-    assert not cluster.next().later
+    assert cluster.next().later == math.inf
+    (job,) = cluster.objects.values()
+    assert [(one["type"], one["reason"]) for one in job.data["status"]["conditions"]] == [
+        ("Failed", "BackoffLimitExceeded")
+    ]
+
+
+def test_a_job_that_takes_too_long_fails_and_goes_after_its_time(monkeypatch):
+    cluster = Cluster(
+        workload("Job", {"restartPolicy": "Never"}, activeDeadlineSeconds=100, ttlSecondsAfterFinished=20)
+    )
+    now = 1_800_000_000
+    monkeypatch.setattr(time, "time", lambda: now)
+    cluster.settle()
+    assert cluster.next().later == 100
+    now += 101
+    assert cluster.settle() == [(0, 1)]
+    (job,) = cluster.objects.values()
+    assert job.data["status"]["conditions"][0]["reason"] == "DeadlineExceeded"
+    assert cluster.next().later == 20
+    now += 20
+    cluster.settle()
+    assert cluster.objects == {}
 
 
 def test_a_pod_below_the_partition_keeps_its_template():
@@ -236,6 +265,27 @@ def test_a_pod_below_the_partition_keeps_its_template():
     cluster.runs = [run for run in cluster.runs if run.pod.name != "web-5"]
     cluster.settle()
     assert {run.pod.name: run.pod.spec["containers"][0]["image"] for run in cluster.runs} == of
+
+
+def test_the_last_pod_below_the_partition_comes_back_in_its_template_too():
+    update = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    cluster = Cluster(workload("StatefulSet", replicas=2, updateStrategy=update))
+    cluster.settle()
+    updated(cluster, replicas=2, updateStrategy=update)
+    cluster.settle()
+    cluster.runs = [run for run in cluster.runs if run.pod.name != "web-0"]
+    cluster.settle()
+    assert {run.pod.name: run.pod.spec["containers"][0]["image"] for run in cluster.runs} == {
+        "web-0": "web:1",
+        "web-1": "web:2",
+    }
+    revisions = [one for one in cluster.objects.values() if one.kind == "ControllerRevision"]
+    assert [one.data["revision"] for one in revisions] == [1, 2]
+    updated(cluster, replicas=2)
+    cluster.settle()
+    assert images(cluster) == {"web:2"}
+    revisions = [one for one in cluster.objects.values() if one.kind == "ControllerRevision"]
+    assert [one.data["revision"] for one in revisions] == [2], "the old one goes with its last pod"
 
 
 def test_a_parallel_set_replaces_a_pod_that_does_not_start():
@@ -261,6 +311,20 @@ def test_a_paused_deployment_is_not_updated():
         (workload("Deployment", {"restartPolicy": "Never"}), 'Unsupported value: "Never"'),
         (workload("Deployment", strategy={"rollingUpdate": {"maxSurge": -1}}), "greater than or equal to 0"),
         (workload("Deployment", strategy={"rollingUpdate": {"maxSurge": "2%%"}}), "must be an integer or percentage"),
+        (
+            workload("Deployment", strategy={"type": "Recreate", "rollingUpdate": {}}),
+            "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+        ),
+        (workload("Deployment", strategy={"rollingUpdate": {"maxUnavailable": "120%"}}), "not be greater than 100%"),
+        (
+            workload("DaemonSet", updateStrategy={"rollingUpdate": {"maxUnavailable": "x"}}),
+            "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: 'x'",
+        ),
+        (
+            workload("Deployment", {"containers": [{"name": "m"}, {"name": "m"}]}),
+            'spec.template.spec.containers: Duplicate value: "m"',
+        ),
+        (workload("Deployment", {"tolerations": [{"effect": "NoSchedul"}]}), "effect"),
         (workload("Deployment", replicas=10**9), "spec.replicas: Input should be less than or equal to 5000"),
         (workload("Job", {"restartPolicy": "Never"}, completionMode="Indexed"), "when completion mode is Indexed"),
         (workload("Job"), 'Required value: valid values: "OnFailure", "Never"'),
@@ -274,8 +338,28 @@ def test_a_paused_deployment_is_not_updated():
 )
 def test_what_no_api_server_takes_is_refused(given, wrong):
     with pytest.raises(InputError) as said:
-        rollout.checked([given])
+        rollout.checked([given], lambda *_: None)
     assert wrong in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "now", "field"),
+    [
+        ("Deployment", {}, {"selector": {"matchLabels": {"app": "other"}}}, "selector"),
+        ("StatefulSet", {"podManagementPolicy": "Parallel"}, {}, "podManagementPolicy"),
+        ("Job", {"completions": 2}, {"completions": 3}, "completions"),
+    ],
+)
+def test_what_no_update_changes(kind, before, now, field):
+    template = {"restartPolicy": "Never"} if kind == "Job" else {}
+    there = workload(kind, template, **before)
+    new = manifests.make({**there.data, "spec": {**workload(kind, template).spec, **now}})
+    labels = new.spec.get("selector", {}).get("matchLabels")
+    if labels:
+        new.data["spec"]["template"] = {**new.spec["template"], "metadata": {"labels": labels}}
+    with pytest.raises(InputError, match=f"spec.{field}: Forbidden: the field is immutable"):
+        rollout.checked([new], lambda *_: there)
+    rollout.checked([there], lambda *_: there)
 
 
 def test_a_template_without_metadata_is_one_without_labels():

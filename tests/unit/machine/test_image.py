@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from small_image import CONTENTS, make_image, nothing_in_cache, place_of_this_version
 
 from testbed.errors import TestbedError, UnsupportedError
@@ -131,7 +132,9 @@ def test_the_guest_has_every_package_that_its_packages_need() -> None:
     guest, listed = {"python_version": "3.13", "sys_platform": "linux", "extra": ""}, recipe.names_in("python.txt")
     for name in listed:
         needs = [Requirement(text) for text in requires(name) or []]
-        assert {need.name for need in needs if not need.marker or need.marker.evaluate(guest)} <= set(listed), name
+        assert {
+            canonicalize_name(need.name) for need in needs if not need.marker or need.marker.evaluate(guest)
+        } <= set(listed), name
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import InputError, MachineError, TestbedError, UnsupportedError
 from testbed.machine.jobs import Job, UnansweredError
-from testbed.protocol import MESSAGE_BYTES, MESSAGE_DEPTH, messages, requests
+from testbed.protocol import MESSAGE_BYTES, MESSAGE_DEPTH, live, messages, requests
 from testbed.protocol.messages import Channel
 from testbed.protocol.requests import KINDS, Request
 
@@ -28,7 +29,7 @@ def fields_of(kind: type[Request[Any]]) -> st.SearchStrategy[Request[Any]]:
     special = {
         "settings": st.dictionaries(st.text(), st.text() if kind is requests.Describe else JSON),
         "lab": st.fixed_dictionaries({"topology": st.text(), "profiles": st.dictionaries(st.text(), OBJECT)}),
-        "chosen": st.none()
+        "chosen": (st.none() if NoneType in get_args(hints.get("chosen")) else st.nothing())
         | st.fixed_dictionaries({"variant": st.text(), "settings": OBJECT, "without_faults": st.lists(st.integers())}),
         **dict.fromkeys(("parameters", "quality", "values"), st.dictionaries(st.text(), st.text())),
         "options": st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()),
@@ -37,6 +38,7 @@ def fields_of(kind: type[Request[Any]]) -> st.SearchStrategy[Request[Any]]:
     return st.builds(kind, **{name: special.get(name, st.from_type(hints[name])) for name in names})
 
 
+assert live.Choose in KINDS.values(), "its module adds the requests of labs that live"
 REQUESTS = st.one_of(*map(fields_of, KINDS.values()))
 ERRORS = st.builds(
     lambda kind, **parts: kind(**parts),

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from testbed.cni.ipam.pool import Address, Network, Span, subtracted
 from testbed.cni.objects.autopools import POOL, SUBNET, is_auto
 from testbed.cni.objects.kinds import Addresses, IPPool, ReservedIP
-from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.manifests import Object, is_terminating
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.cni.objects.webhook.review import Denied, Review, Rule, forbidden, invalid
 from testbed.cni.objects.webhook.selectors import check_selector
@@ -66,6 +66,12 @@ def subnet_is_a_cidr(review: Review) -> None:
         invalid(path, spec.subnet, f"invalid CIDR format in IPv{_family(spec)} '{spec.subnet}'")
     if str(network) != spec.subnet:
         invalid(path, spec.subnet, f"unformatted subnet {spec.subnet}, please change it to {network}")
+
+
+def a_terminating_pool_stays(review: Review) -> None:
+    """ippool_webhook.go: ValidateUpdate."""
+    if review.old and is_terminating(review.old):
+        raise Denied((), "Forbidden: cannot update a terminating IPPool", complete=True)
 
 
 def subnet_and_version_stay(review: Review) -> None:
@@ -348,6 +354,7 @@ def a_lab_holds_them(review: Review) -> None:
 
 
 OF_POOLS: Sequence[Rule] = (
+    a_terminating_pool_stays,
     subnet_and_version_stay,
     subnet_is_a_cidr,
     pools_have_one_subnet_or_disjoint_ones,
