@@ -11,7 +11,7 @@ from testbed.cni.ipam.pool import Address
 from testbed.cni.objects import controllers, manifests
 from testbed.cni.objects.autopools import POOL
 from testbed.cni.objects.database import Store
-from testbed.cni.objects.manifests import DEFAULT, KINDS, Manifest, Object, deleting, is_terminating
+from testbed.cni.objects.manifests import DEFAULT, KINDS, NAMESPACES, Manifest, Object, bare, deleting, is_terminating
 from testbed.cni.objects.webhook.review import Review
 from testbed.cni.objects.webhook.rules import RULES, admitted
 from testbed.documents.text import choices
@@ -160,6 +160,8 @@ class Cluster:
         within = namespace if check_kind(kind).namespaced else ""
         if found := self.look(kind, name, within):
             return found
+        if kind == "Namespace" and name in NAMESPACES:
+            return bare(kind, name)
         known = [one.name for one in self.all(kind) if one.namespace == within]
         hint = f"{did_you_mean(name, known)}There are: {', '.join(known)}." if known else f"Apply a {kind} first."
         raise InputError(f"there is no {Object(kind, name, within, {})}", hint=hint)

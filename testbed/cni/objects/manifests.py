@@ -51,6 +51,8 @@ class Kind:
 
 DEFAULT = "default"
 """The namespace of an object that names none."""
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+"""The namespaces that every cluster has."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
 SRIOV, NVIDIA = ("sriovnetwork.openshift.io/v1",), ("mellanox.com/v1alpha1",)
@@ -146,6 +148,11 @@ def deleting(one: Object) -> Object:
     """Return an object as it is from the request to delete it until it is gone."""
     metadata = {**one.data["metadata"], "deletionTimestamp": written(time.time())}
     return replace(one, data={**one.data, "metadata": metadata})
+
+
+def bare(kind: str, name: str) -> Object:
+    """Return an object of which nobody has said anything, such as a namespace that every cluster has."""
+    return Object(kind, name, "", {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
 
 
 def is_terminating(one: Object) -> bool:

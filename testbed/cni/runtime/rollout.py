@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cni.objects import manifests, placement, pod_spec, workloads
-from testbed.cni.objects.manifests import Object, deleting
+from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.workloads import NODE_GRACE, Run, evicted_after, owner_of
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 CONTROLLERS = tuple(kind for kind in WORKLOADS if kind != "Pod")
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-"""The namespaces that every cluster has."""
 AT_ONCE = 10
 """Pods that start or end side by side."""
 

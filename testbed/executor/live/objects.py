@@ -11,9 +11,9 @@ from typing import Any
 from testbed.cni.objects import manifests, placement, workloads
 from testbed.cni.objects.kinds import Expression, IPPool, Selector
 from testbed.cni.objects.lab_objects import Cluster
-from testbed.cni.objects.manifests import DEFAULT, KINDS, Object, is_terminating, kind_named, written
+from testbed.cni.objects.manifests import DEFAULT, KINDS, NAMESPACES, Object, bare, is_terminating, kind_named, written
 from testbed.cni.runtime.pod_starts import SANDBOX
-from testbed.cni.runtime.rollout import CONTROLLERS, NAMESPACES
+from testbed.cni.runtime.rollout import CONTROLLERS
 from testbed.cni.runtime.scheduling import offers
 from testbed.errors import InputError
 from testbed.executor.live.applying import from_text
@@ -42,7 +42,7 @@ class Observed:
         always = {"Node": self.hosts, "Namespace": NAMESPACES}.get(kind, ())
         there = self.cluster.all(kind)
         known = {one.name for one in there}
-        return [*(_bare(kind, name) for name in always if name not in known), *there]
+        return [*(bare(kind, name) for name in always if name not in known), *there]
 
     @cached_property
     def hosts(self) -> Mapping[str, Host]:
@@ -200,10 +200,6 @@ def _listing(seen: Observed, kind: str, found: Sequence[Object]) -> Listing:
         for one, data in zip(found, objects, strict=True)
     ]
     return {"kind": kind, "columns": [*place, "NAME", *columns], "wide": wide, "rows": rows, "objects": objects}
-
-
-def _bare(kind: str, name: str) -> Object:
-    return Object(kind, name, "", {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
 
 
 def phase(data: Mapping[str, Any]) -> str:

@@ -131,6 +131,20 @@ def test_pods_of_a_node_that_is_down_for_long_are_replaced_elsewhere(lab):
     assert not {name for name in mine if name.startswith("web-")} & {pod.name for pod in done.pods}
 
 
+def test_addresses_of_evicted_pods_are_free_after_a_while_though_no_del_comes(lab):
+    """spiderpool-controller: of a pod that terminates on a silent node after its grace, of one that is gone later."""
+    lab.pods.apply(MANIFEST)
+    free = []
+    lab.scheduler.after(360, lambda: free.append(len(lab.objects.held()["rail1"])))
+    lab.scheduler.after(390, lambda: free.append(len(lab.objects.held()["rail1"])))
+    lab.reboot("node1", down=400, late_del=False)
+    assert free == [5, 3], "the pool's fifth address lets one of two start elsewhere; the next attempt comes later"
+    assert lab.scheduler.wait(lambda: len(lab.objects.held()["rail1"]) == 4, within=1)
+    assert lab.pods.reconcile().waiting == {}
+    config = json.loads(lab.objects.get("NetworkAttachmentDefinition", "rail1", "kube-system")["spec"]["config"])
+    lab.pods.collect(lab.host("node1"), [{**config, "name": "rail1"}])
+
+
 def test_a_pod_that_is_never_restarted_has_failed_and_its_job_makes_another(lab):
     template = {"restartPolicy": "Never", "nodeName": "node1", "containers": [{"name": "main", "image": "none"}]}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}}

@@ -5,6 +5,7 @@ import copy
 import json
 import os
 import signal
+import time
 
 import pytest
 import yaml
@@ -27,9 +28,9 @@ def emptied(lab):
     """A lab without workloads after each test: tests share it."""
     yield
     lab.pods.reconcile()
-    for kind in ("Deployment", "StatefulSet", "Pod"):
+    for kind in ("Deployment", "StatefulSet", "Pod", "Node"):
         for one in lab.objects.list(kind):
-            lab.pods.delete_object(kind, one["metadata"]["name"])
+            lab.pods.delete_object(kind, one["metadata"]["name"], one["metadata"].get("namespace", "default"))
 
 
 def addresses(pods):
@@ -199,3 +200,85 @@ def test_what_webhooks_inject_counts_for_the_choice_of_the_node(lab, objects):
     assert pod.host.name == "node2"
     lab.objects.delete("SpiderMultusConfig", "vf")
     lab.objects.delete("SriovNetworkNodePolicy", "p")
+
+
+def test_a_taint_drives_pods_off_at_once_or_when_they_tolerate_it_no_longer(lab, objects):
+    web = objects["web"]
+    lab.pods.apply(MANIFEST)
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}}
+    node["spec"] = {"taints": [{"key": "broken", "effect": "NoExecute"}]}
+    done = lab.pods.apply(node)
+    assert {pod.host.name for pod in done.pods if pod.name.startswith("web-")} == {"node2"}
+    assert done.waiting == {}
+    lab.pods.delete_object("Node", "node1")
+    toleration = {"key": "broken", "operator": "Exists", "tolerationSeconds": 30}
+    web["spec"]["template"]["spec"]["tolerations"] = [toleration]
+    there = {pod.name for pod in lab.pods.apply(web).pods if pod.host.name == "node1"}
+    began = time.monotonic()
+    assert there
+    assert there <= {pod.name for pod in lab.pods.apply(node).pods}
+    assert lab.scheduler.wait(lambda: not there & {*lab.nodes}, within=60)
+    assert 30 <= time.monotonic() - began < 32
+
+
+def pods_of(lab, prefix):
+    return [node for name, node in lab.nodes.items() if name.startswith(prefix)]
+
+
+def test_a_namespace_takes_all_that_is_in_it_along(lab, objects):
+    lab.pods.apply(MANIFEST)
+    for kind, name in (("Deployment", "web"), ("Pod", "agent")):
+        lab.pods.delete_object(kind, name)
+    lab.objects.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ai"}})
+    web = objects["web"]
+    web["metadata"]["namespace"] = "ai"
+    assert len(lab.pods.apply(web).pods) == 4
+    done = lab.pods.delete_object("Namespace", "ai")
+    assert {"Namespace/ai", "Deployment/ai/web"} <= {*done.objects}
+    assert (done.pods, lab.objects.list("Pod"), lab.objects.held()) == ([], [], {})
+    with pytest.raises(InputError, match="this namespace may not be deleted"):
+        lab.pods.delete_object("Namespace", "kube-system")
+
+
+def test_a_pod_s_own_export_is_the_same_pod_and_labels_change(lab, objects):
+    lab.pods.apply(MANIFEST)
+    there = lab.objects.get("Pod", "agent")
+    pod = lab.nodes["agent"]
+    there["metadata"]["labels"] = {"new": "1"}
+    assert pod in lab.pods.apply(there).pods
+    assert lab.objects.get("Pod", "agent")["metadata"]["labels"]["new"] == "1"
+    assert lab.objects.get("Pod", "agent")["status"]["phase"] == "Running"
+    there["spec"]["containers"][0]["image"] = "other"
+    with pytest.raises(InputError, match=r"spec\.containers: Forbidden: a lab does not change a pod that is there"):
+        lab.pods.apply(there)
+
+
+def test_a_pool_in_use_goes_with_its_last_pod(lab, objects):
+    lab.pods.apply(MANIFEST)
+    done = lab.pods.delete_object("SpiderIPPool", "rail1")
+    assert done.waiting == {"SpiderIPPool/rail1": "its addresses are in use"}
+    web = objects["web"]
+    web["spec"]["replicas"] = 5
+    ((_, reason),) = lab.pods.apply(web).waiting.items()
+    assert "rail1" in reason
+    lab.pods.delete_object("Deployment", "web")
+    assert [one["metadata"]["name"] for one in lab.objects.list("SpiderIPPool")] == ["sets"]
+
+
+def test_variables_come_from_the_pod_and_from_other_objects(lab, objects):
+    lab.pods.apply(MANIFEST)
+    web = objects["web"]
+    web["spec"]["replicas"] = 1
+    container = web["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [
+        {"name": "MY_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "URL", "value": "http://$(MY_IP):80"},
+        {"name": "FROM", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+    ]
+    ((_, reason),) = lab.pods.apply(web).waiting.items()
+    assert 'configmap "settings" not found' in reason
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"}}
+    assert lab.pods.apply(config).waiting == {}
+    (one,) = pods_of(lab, "web-")
+    address = one["eth0"].address().ip
+    assert one.run("sh", "-c", "echo $MY_IP $URL $FROM").stdout == f"{address} http://{address}:80 b\n"
