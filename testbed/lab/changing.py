@@ -1,5 +1,6 @@
 """A lab that is up becomes its edited file. What the file does not change is not touched."""
 
+import errno
 from collections.abc import Collection, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -99,7 +100,11 @@ def _disconnect(lab: Lab, link: Link) -> None:
     for node, name in ends:
         interface = node.interfaces.pop(name, None)
         if interface and not interface.gone:
-            node.kernel.delete_link(interface.index)  # with its other end
+            try:
+                node.kernel.delete_link(interface.index)  # with its other end
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # it went with the other end, of which there is no notice yet
+                    raise
     lab.view.drain()
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
@@ -43,6 +43,11 @@ SPANNING_TREE_S = 60.0
 
 def _nothing(*_: object, **__: object) -> None:
     """Take an event that nobody listens to."""
+
+
+class PowerOn(Protocol):
+    def __call__(self, *, late_del: bool = True) -> Rollout:
+        """Boot the hosts, and start their pods again."""
 
 
 class Lab:
@@ -150,16 +155,28 @@ class Lab:
         of a runtime's state. After 340 s, or as its tolerations say, a pod counts as evicted: its controller makes
         another one elsewhere, unless it is a StatefulSet. InputError for what is no host.
         """
+        power_on = self.power_off(*hosts)
+        self.scheduler.sleep(down)
+        return power_on(late_del=late_del)
+
+    def power_off(self, *hosts: str) -> PowerOn:
+        """Switch hosts off, all at once, as at the begin of a `reboot`. The returned function boots them, with
+        `late_del` as there. InputError for what is no host, or is off."""
         machines = [self.host(name) for name in dict.fromkeys(hosts)]
         if pods := [one.name for one in machines if isinstance(one, Pod)]:
             raise InputError(f"{pods[0]} is a pod", hint="Delete it, and its workload makes another one.")
+        if off := [one.name for one in machines if one.off]:
+            raise InputError(f"{off[0]} is down already")
         lost = []
         for host in machines:
             lost += self.pods.crash(host)
             rebooting.power_off(host)
-        self.scheduler.sleep(down)
-        rebooting.power_on(machines, self.nodes.values(), self.scheduler, self.await_bonds)
-        return self.pods.come_back(machines, lost, late_del=late_del)
+
+        def power_on(*, late_del: bool = True) -> Rollout:
+            rebooting.power_on(machines, self.nodes.values(), self.scheduler, self.await_bonds)
+            return self.pods.come_back(machines, lost, late_del=late_del)
+
+        return power_on
 
     def file(self, name: str) -> Path:
         """Return a path in the run directory. InputError for a name that the run itself needs."""

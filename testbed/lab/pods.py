@@ -72,8 +72,9 @@ class Objects(Protocol):
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
     IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Secret, Namespace, Node, Pod,
-    Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet and Job. `lab.pods` makes the Pods, a
-    SpiderMultusConfig makes a NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
+    Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet, Job, DeviceClass, ResourceClaim,
+    ResourceClaimTemplate and ResourceSlice. `lab.pods` makes the Pods, a SpiderMultusConfig makes a
+    NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -282,6 +283,8 @@ class Pods:
 
     def reconcile(self) -> Rollout:
         """Do what the controllers of applied workloads have to do now, such as replace a pod that was deleted."""
+        if self._networks is None:
+            return Rollout([], [], {})
         return self._run(self._workloads.reconcile())
 
     def delete_object(self, kind: str, name: str, namespace: str = "default") -> Rollout:
@@ -403,6 +406,8 @@ class Pods:
             raise InputError(f"{host} is a pod; pods run on hosts")
         if not isinstance(host, Host):
             raise InputError(f"{host!r} is no host", hint='Give one, such as lab.host("node1").')
+        if host.off:
+            raise InputError(f"{host} is down: it starts no pod")
         try:
             check_label(name)
         except ValueError as error:
@@ -476,7 +481,7 @@ class Pods:
         """Start pods again, each after the DEL of its sandboxes if that comes `late_del`, as kubelet does after the
         boot of its node; then do what controllers have to do."""
         if self._networks is None:
-            return Rollout([], [], {})
+            return self.reconcile()
         for host in hosts:
             self.networks.restarted(host)
         jobs = [partial(self._again, one, late_del=late_del) for one in lost]

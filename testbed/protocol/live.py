@@ -367,7 +367,7 @@ class ChangeWorkload(LiveRequest[Applied], handler="objects:change", waits=True)
     restart: bool = False
 
 
-class RebootHosts(LiveRequest[Applied], handler="changing:reboot", waits=True):
+class RebootHosts(LiveRequest[Applied], handler="changing:Rebooting", waits=True):
     """Reboot hosts, all at once. `down` in seconds."""
 
     hosts: list[str]

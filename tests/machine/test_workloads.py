@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import COMMAND, LIMIT_S, Done
@@ -94,10 +95,14 @@ def test_a_wrong_manifest_has_a_place(lab: Run, right: str, wrong: str, place: s
     assert lab("get", "sp").err == "No resources found\n"
 
 
+def there(directory: Path) -> dict[str, Any]:
+    return {"cwd": directory, "env": environment(directory), "stdout": subprocess.DEVNULL}
+
+
 def test_a_killed_command_loses_nothing_and_does_nothing_twice(lab: Run, tmp_path: Path) -> None:
     """As with kubectl: the cluster goes on."""
     command = [*COMMAND, "apply", "-f", "apps.yaml"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, **there(tmp_path)) as process:
         deadline = time.monotonic() + LIMIT_S
         while not rows(lab, "deploy"):
             assert time.monotonic() < deadline
@@ -111,7 +116,7 @@ def test_a_killed_command_loses_nothing_and_does_nothing_twice(lab: Run, tmp_pat
     assert held["allocatedIPCount"] == 4
 
 
-def test_a_cluster_restarts_and_its_pods_have_their_addresses(lab: Run) -> None:
+def test_a_cluster_restarts_and_its_pods_have_their_addresses(lab: Run, tmp_path: Path) -> None:
     assert lab("apply", "-f", "apps.yaml").status == 0
     assert lab("exec", "node1", "--", "sh", "-c", "sleep 1000 &").status == 0
     before = rows(lab, "pods")
@@ -122,7 +127,41 @@ def test_a_cluster_restarts_and_its_pods_have_their_addresses(lab: Run) -> None:
     assert rows(lab, "pods") == before
     assert lab("exec", "node1", "--", "pgrep", "sleep").status == 1
     assert lab("exec", "node1", "--", "ping", "-c1", "-W2", "10.0.20.3").status == 0
+    with subprocess.Popen([*COMMAND, "reboot", "node1", "--down", "12h"], **there(tmp_path)) as process:
+        deadline = time.monotonic() + LIMIT_S
+        while rows(lab, "nodes")[0][1] != "NotReady":
+            assert time.monotonic() < deadline
+        down = [lab("reboot", "node1"), lab("apply", "cluster.clab.yml"), lab("pod", "add", "node1", "x")]
+        assert [one.status for one in down] == [2, 2, 2], "others are answered while it is down"
+        assert lab("scale", "deploy", "web", "--replicas", "2").out.startswith("Deployment/default/web is scaled")
+        process.kill()
     refused = lab("reboot", before[0][1])
     assert refused.status == 2
     assert "is a pod" in refused.err
     assert lab("reboot").status == 2
+
+
+def test_what_kubectls_users_type(lab: Run, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    parts = MANIFEST.read_text().split("---\n")
+    for number, part in enumerate(parts):
+        (tmp_path / "all" / f"{number}.yaml").write_text(part)
+    assert lab("apply", "-f", "all", "-f", "apps.yaml").status == 0
+    assert [row[0] for row in rows(lab, "nodes")] == ["node1", "node2"]
+    assert len(rows(lab, "pods", "-l", "app=web")) == 4
+    assert len(rows(lab, "pod", "agent")) == 1
+    exported = lab("get", "pods,deploy", "-o", "json").out
+    assert lab("apply", "-f", "-", text=exported).status == 0
+    assert lab("scale", "deploy/web", "--replicas=1").status == 0
+    (before,) = rows(lab, "pods", "-l", "app=web")
+    assert lab("rollout", "restart", "deploy", "web").status == 0
+    (after,) = rows(lab, "pods", "-l", "app=web")
+    assert before[1] != after[1]
+    done = lab("delete", "pod", "agent", "nothing")
+    assert (done.out, done.status) == ("Pod/default/agent is deleted\n", 2)
+    assert "there is no Pod/default/nothing" in done.err
+    assert "Apply its Node" in lab("cordon", "node1").err
+    empty = lab("apply", "-f", "-", text="\n")
+    assert (empty.status, empty.err.splitlines()[0]) == (2, "error: standard input: it is empty")
+    assert lab("delete", "deploy", "--all").out == "Deployment/default/web is deleted\n"
+    assert lab("delete", "deploy", "--all").err == "No resources found\n"

@@ -176,6 +176,8 @@ def delete(
         for one in done["staying"]:
             click.echo(f"… {plain(one)}: it is deleted when they are free", err=True)
         failed += done["failed"]
+        if not any(done.values()):
+            click.echo("No resources found", err=True)
     if failed:
         raise InputError(failed[0], also=[("", one) for one in failed[1:]])
     return 0

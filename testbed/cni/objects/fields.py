@@ -48,7 +48,7 @@ def _check(value: Any, expected: Any, path: Path, problems: Problems) -> None:
     elif origin is list and isinstance(value, list):
         for place, one in enumerate(value):
             _check(one, inner[0], (*path, place), problems)
-    elif origin is dict and isinstance(value, Mapping):
+    elif origin is dict and inner and isinstance(value, Mapping):  # one without types is free
         for key, one in value.items():
             _check(one, inner[1], (*path, key), problems)
     elif isinstance(expected, type) and issubclass(expected, msgspec.Struct) and isinstance(value, Mapping):

@@ -74,14 +74,19 @@ class Cluster:
         self.delete_all([self.find(kind, name, namespace)])
 
     def delete_all(self, objects: Sequence[Object]) -> Sequence[Object]:
-        """Delete objects. Return those that stay until others let them go: pools whose addresses pods have
-        (Spiderpool's finalizer)."""
+        """Delete objects. Return those that stay until others let them go: pools whose addresses pods have, and claims
+        whose devices they have (finalizers of Spiderpool and of the resource claim controller)."""
         held = self.held()
-        staying = [deleting(one) for one in objects if one.kind == POOL and held.get(one.name)]
+        staying = []
+        for one in objects:
+            users = set(held.get(one.name, {}).values()) if one.kind == POOL else set()
+            if one.kind == "ResourceClaim":
+                users = {user["name"] for user in (one.data.get("status") or {}).get("reservedFor") or ()}
+            if users:
+                staying.append(deleting(one))
+                text = f"{one} is deleted when nobody uses it: {', '.join(sorted(users))}"
+                self._emit(events.OBJECT(object=str(one)), "", text)
         self.put(*staying)
-        for one in staying:
-            pods = ", ".join(sorted(set(held[one.name].values())))
-            self._emit(events.OBJECT(object=str(one)), "", f"{one} is deleted when its addresses are free: {pods}")
         names = {str(one) for one in staying}
         self._change([], [one for one in objects if str(one) not in names])
         return staying

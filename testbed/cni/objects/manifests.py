@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from testbed.cni.objects import fields
 from testbed.cni.objects.coordinator import CoordinatorSpec
 from testbed.cni.objects.device_plugins import BY_IDS, ConfigMapData, NodePolicy, NodeStatus, selects_by_ids
+from testbed.cni.objects.dra.kinds import ClaimSpec, ClassSpec, SliceSpec, TemplateSpec
 from testbed.cni.objects.kinds import (
     Free,
     IPPool,
@@ -55,6 +56,7 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 """The namespaces that every cluster has."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
+DRA = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 SRIOV, NVIDIA = ("sriovnetwork.openshift.io/v1",), ("mellanox.com/v1alpha1",)
 KINDS = {
     "NetworkAttachmentDefinition": Kind(
@@ -86,6 +88,10 @@ KINDS = {
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
     "ControllerRevision": Kind(APPS, True, None),
+    "DeviceClass": Kind(DRA, False, ClassSpec),
+    "ResourceClaim": Kind(DRA, True, ClaimSpec),
+    "ResourceClaimTemplate": Kind(DRA, True, TemplateSpec),
+    "ResourceSlice": Kind(DRA, False, SliceSpec),
     "NetworkPolicy": Kind(("networking.k8s.io/v1",), True, PolicySpec, short=("netpol",)),
     "MultiNetworkPolicy": Kind(("k8s.cni.cncf.io/v1beta1", "k8s.cni.cncf.io/v1beta2"), True, PolicySpec),
     "Service": Kind(("v1",), True, ServiceSpec, short=("svc",)),

@@ -7,7 +7,7 @@ kube-scheduler draws one.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,10 +135,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def place(pod: Object, nodes: Sequence[NodeView], there: Crowd) -> tuple[str, str]:
-    """Return the node for a pod and an empty string, or an empty name and the reason in kube-scheduler's words."""
+def place(
+    pod: Object, nodes: Sequence[NodeView], there: Crowd, obstacle: Callable[[NodeView], str] = lambda _: ""
+) -> tuple[str, str]:
+    """Return the node for a pod and an empty string, or an empty name and the reason in kube-scheduler's words.
+    `obstacle` says why a node that fits otherwise does not."""
     spec = PodSpec.model_validate(pod.spec)
     reasons = {node.name: _obstacles(pod, spec, node, nodes, there) for node in nodes}
+    for node in nodes:
+        if not reasons[node.name] and (why := obstacle(node)):
+            reasons[node.name] = [why]
     fitting = [node for node in nodes if not reasons[node.name]]
     if fitting:
         best = max(fitting, key=lambda node: (_preference(pod, spec, node, nodes, there), -fitting.index(node)))
@@ -214,10 +220,10 @@ def _matches(spec: PodSpec, node: NodeView) -> bool:
         return False
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity else None
-    return required is None or any(_term_matches(term, node) for term in required.nodeSelectorTerms)
+    return required is None or any(term_matches(term, node) for term in required.nodeSelectorTerms)
 
 
-def _term_matches(term: NodeTerm, node: NodeView) -> bool:
+def term_matches(term: NodeTerm, node: NodeView) -> bool:
     fields = {"metadata.name": node.name}
     wanted = [(one, node.labels) for one in term.matchExpressions or ()]
     wanted += [(one, fields) for one in term.matchFields or ()]
@@ -279,7 +285,7 @@ def _preference(
     weight = 0
     of_nodes = affinity.nodeAffinity if affinity else None
     for one in (of_nodes and of_nodes.preferredDuringSchedulingIgnoredDuringExecution) or ():
-        weight += one.weight * _term_matches(one.preference, node)
+        weight += one.weight * term_matches(one.preference, node)
     for sign, group in ((1, affinity and affinity.podAffinity), (-1, affinity and affinity.podAntiAffinity)):
         for pods in (group and group.preferredDuringSchedulingIgnoredDuringExecution) or ():
             term = pods.podAffinityTerm

@@ -70,9 +70,23 @@ class Port(Free):
     protocol: str = "TCP"
 
 
+class ClaimOfContainer(Free):
+    name: str
+    request: str = ""
+
+
 class Resources(Free):
     limits: dict[str, int | float | str] | None = None
     requests: dict[str, int | float | str] | None = None
+    claims: list[ClaimOfContainer] | None = None
+
+
+class PodClaim(Free):
+    """A PodResourceClaim."""
+
+    name: Annotated[str, Field(min_length=1)]
+    resourceClaimName: str = ""  # noqa: N815
+    resourceClaimTemplateName: str = ""  # noqa: N815
 
 
 class SecurityContext(Free):
@@ -174,6 +188,7 @@ class PodSpec(Free, Spec):
     tolerations: list[Toleration] | None = None
     topologySpreadConstraints: list[Spread] | None = None  # noqa: N815
     restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"  # noqa: N815
+    resourceClaims: list[PodClaim] | None = None  # noqa: N815
 
     def check(self, metadata: Metadata) -> None:
         check_containers(self, "spec")
@@ -319,8 +334,10 @@ FIXED = {
     "DaemonSet": ("selector",),
     "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
     "Job": ("template", "completions", "completionMode", "selector", "manualSelector"),
+    "ResourceClaim": ("devices",),
+    "ResourceClaimTemplate": ("spec", "metadata"),
 }
-"""The fields of workloads that no update changes (pkg/apis/apps/validation, pkg/apis/batch/validation)."""
+"""The fields that no update changes (pkg/apis/{apps,batch,resource}/validation)."""
 
 
 def fixed(kind: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -350,7 +367,9 @@ def share(value: Share | None, of: int, *, up: bool) -> int:
 
 
 def check_containers(spec: PodSpec, where: str) -> None:
-    """Raise InputError for two containers of one name, and for an amount of devices that is no number."""
+    """Raise InputError for two containers of one name, for claims that are none, and for an amount of devices that is
+    no number."""
+    _check_claims(spec, where)
     names = [container.name for container in spec.containers]
     for number, container in enumerate(spec.containers):
         if container.name in names[:number]:
@@ -363,3 +382,18 @@ def check_containers(spec: PodSpec, where: str) -> None:
                         amount(name, value)
                     except InputError as error:
                         raise InputError(f"{where}.containers[{number}].resources.{kind}: {error.message}") from None
+
+
+def _check_claims(spec: PodSpec, where: str) -> None:
+    names = [one.name for one in spec.resourceClaims or ()]
+    for number, one in enumerate(spec.resourceClaims or ()):
+        if one.name in names[:number]:
+            raise InputError(f'Duplicate value: "{one.name}"', where=f"{where}.resourceClaims")
+        if bool(one.resourceClaimName) == bool(one.resourceClaimTemplateName):
+            wrong = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            raise InputError(f"Invalid value: {one.name}: {wrong}", where=f"{where}.resourceClaims")
+    for container in spec.containers:
+        for used in (container.resources and container.resources.claims) or ():
+            if used.name not in names:
+                wrong = f'Not found: "{used.name}": must be one of the names in pod.spec.resourceClaims'
+                raise InputError(wrong, where=f"{where}.containers")

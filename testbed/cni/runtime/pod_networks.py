@@ -17,11 +17,13 @@ from testbed.cni.ipam.address_store import Store as Addresses
 from testbed.cni.objects import multus, variables
 from testbed.cni.objects.database import OBJECTS, StoreError
 from testbed.cni.objects.database import Store as Objects
+from testbed.cni.objects.dra import claims
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import Object, deleting
 from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.runtime import verification
+from testbed.cni.runtime.dranet import Dranet, Nic
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
 from testbed.cni.runtime.pod_object import admitted
@@ -54,6 +56,7 @@ class PodNetworks:
         self._cluster: Cluster | None = None
         self._attached: dict[Pod, list[tuple[Conflist, Attachment]]] = {}
         self._devices = Devices()
+        self._dranet: Dranet | None = None
         self._workloads: Workloads | None = None
         self._pods = 0
 
@@ -125,6 +128,7 @@ class PodNetworks:
         with named(f"pod {pod.name}"), storing([*(one.name for one in given), *(one.name for one in asked)]):
             known = admitted(pod, self.objects(pod.context))
             held = yield from self._devices.schedule(pod, known, self.objects(pod.context), caller.pending)
+            nics = self._claimed(pod, known)
             wanted = [] if pod.metadata.host_network else self._wanted(pod, known, given, held)
         lists = yield from in_order([runtime.validate(one.network, f"pod {pod.name}") for one in wanted])
         with named(f"pod {pod.name}"), storing([one.network.name for one in wanted]):
@@ -151,7 +155,16 @@ class PodNetworks:
             raise_first((yield from together(jobs, at_once=len(jobs))))
         else:
             yield from in_order([job() for job in jobs])
+        if self._dranet:
+            self._dranet.attach(pod, nics)
         self._give_variables(pod, known)
+
+    def _claimed(self, pod: Pod, known: Object) -> list[Nic]:
+        """Return the NICs that a pod has by its claims."""
+        if not claims.asked(known):
+            return []
+        self._dranet = self._dranet or Dranet(partial(self.objects, pod.context))
+        return self._dranet.prepare(pod, known)
 
     def _give_variables(self, pod: Pod, known: Object) -> None:
         """Give a pod of a manifest the environment of its first container, with the addresses that it has by now."""
@@ -220,6 +233,8 @@ class PodNetworks:
 
         jobs = [partial(delete, *begun) for begun in reversed(self._attached.get(pod, []))]
         try:
+            if self._dranet:
+                self._dranet.detach(pod)
             raise_first((yield from together(jobs, at_once=1)))
         finally:
             self.forget(pod, again=again)
@@ -234,6 +249,8 @@ class PodNetworks:
 
     def forget(self, pod: Pod, *, again: bool = False) -> None:
         self._devices.give_back(pod)
+        if self._dranet:
+            self._dranet.forget(pod)
         if (begun := self._attached.pop(pod, None)) is not None and not again:
             with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
                 self.objects(pod.context).remove(Object("Pod", pod.name, pod.metadata.namespace, {}))

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from testbed.cni.objects import manifests, placement
+from testbed.cni.objects.dra import claims
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.objects.workloads import Run
+from testbed.cni.runtime.device_claims import DeviceClaims
 from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.scheduling import Devices, pending
 from testbed.errors import InputError, TestbedError
@@ -36,6 +38,7 @@ class PodStarts:
     def __init__(self, context: Context, maker: Maker, cluster: Cluster, devices: Devices) -> None:
         self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
         self._without_image: set[str] = set()
+        self.claims = DeviceClaims(maker, cluster)
 
     def nodes(self) -> list[NodeView]:
         """Return all hosts of the lab as the scheduler sees them, without their devices."""
@@ -48,6 +51,8 @@ class PodStarts:
         nodes = [node for node in self.nodes() if node.name in hosts]
         for run in waiting:
             run.reason = self._completed(run)
+        if any(claims.asked(run.pod) for run in waiting):
+            self.claims.publish()
         if any(placement.asked(run.pod) for run in waiting):
             for node in nodes:
                 node.free = self._devices.free(hosts[node.name], self._cluster)
@@ -78,12 +83,29 @@ class PodStarts:
             return f'pods "{run.pod.name}" already exists'
         return ""
 
+    def _node_for(self, pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
+        if not claims.asked(pod):
+            return self._of_nodes(pod, nodes, crowd)
+        try:
+            self.claims.make(pod)
+            choice = self.claims.choice(pod)
+            node, why = self._of_nodes(pod, nodes, crowd, choice.obstacle)
+            if pod.spec.get("nodeName"):
+                choice.check_node(node)
+        except InputError as error:
+            return "", error.message
+        if node:
+            choice.reserve(node)
+        return node, why
+
     @staticmethod
-    def _node_for(pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
+    def _of_nodes(
+        pod: Object, nodes: Sequence[NodeView], crowd: Crowd, obstacle: Callable[[NodeView], str] = lambda _: ""
+    ) -> tuple[str, str]:
         if named := pod.spec.get("nodeName"):
             there = any(node.name == named for node in nodes)
             return (named, "") if there else ("", f"the lab has no node {named}")
-        return placement.place(pod, nodes, crowd)
+        return placement.place(pod, nodes, crowd, obstacle)
 
     def _wait(self, run: Run) -> None:
         """Make an object of a pod that waits, with the reason."""

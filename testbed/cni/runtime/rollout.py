@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.cni.objects import manifests, placement, pod_spec, workloads
+from testbed.cni.objects.dra.claims import CLAIM
 from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from testbed.cni.objects.lab_objects import Cluster
     from testbed.cni.runtime.scheduling import Devices
 CONTROLLERS = tuple(kind for kind in WORKLOADS if kind != "Pod")
+STATEFUL = ("Job", "StatefulSet", CLAIM)
+"""The kinds whose status is more than a count of pods."""
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
 AT_ONCE = 10
@@ -122,14 +125,14 @@ class Workloads:
         self._runs[pod.namespace, pod.name] = Run(_with_uid(pod, number), number)
 
     def _with_status(self, one: Object) -> Object:
-        """Return a DaemonSet with the number of its pods, by which its pools are sized, and a Job or a StatefulSet with
-        what it has done. A status that the user wrote does not count, as in a cluster."""
+        """Return a DaemonSet with the number of its pods, by which its pools are sized, and a Job, a StatefulSet or a
+        claim with what has become of it. A status that the user wrote does not count, as in a cluster."""
         status: Mapping[str, Any] = {}
-        if one.kind not in CONTROLLERS:
+        if one.kind not in (*CONTROLLERS, *STATEFUL):
             return one
         if one.kind == "DaemonSet":
             status = {"desiredNumberScheduled": len(workloads.daemon_nodes(one, self._starts.nodes()))}
-        elif one.kind in ("Job", "StatefulSet") and (there := self._cluster.look(one.kind, one.name, one.namespace)):
+        elif one.kind in STATEFUL and (there := self._cluster.look(one.kind, one.name, one.namespace)):
             status = there.data.get("status") or {}
         return Object(one.kind, one.name, one.namespace, {**one.data, "status": status}, one.document)
 
@@ -161,6 +164,7 @@ class Workloads:
         self._unplanned()
         try:
             yield from self._rounds()
+            self._starts.claims.settle()
             self._services.sync()
             self._policies.sync()
         finally:
@@ -209,6 +213,7 @@ class Workloads:
         ended = 0
         while True:
             yield from self._look()
+            self._starts.claims.settle()
             there = [one for kind in CONTROLLERS for one in self._cluster.all(kind)]
             mine = [one for one in there if str(one) in self._managed or self._of_managed(one, there)]
             revisions = self._cluster.all("ControllerRevision")
@@ -454,7 +459,8 @@ class Workloads:
 
     def _outcome(self) -> Rollout:
         waiting = {run.pod.name: run.reason for run in self._runs.values() if run.state == "waiting"}
-        return Rollout([], [self._made[key] for key in self._runs if key in self._made], waiting)
+        pods = [self._made[key] for key in self._runs if key in self._made]
+        return Rollout([], [pod for pod in pods if not pod.gone], waiting)
 
 
 def _nothing() -> None:
@@ -468,10 +474,11 @@ def checked(objects: Sequence[Object], look: Callable[[str, str, str], Object | 
             problems = Problems(one.document, "" if one.document else str(one))
             manifests.check(one, model, problems)
             problems.stop()
-            before = look(one.kind, one.name, one.namespace)
-            if before and one.kind != "Pod" and (key := pod_spec.fixed(one.kind, before.spec, one.spec)):
-                problems.add(("spec", key), f"{one} is invalid: spec.{key}: Forbidden: the field is immutable")
-                problems.stop(hint=f"`testbed delete {one.kind.lower()} {one.name}` first.")
+        before = look(one.kind, one.name, one.namespace) if one.kind in pod_spec.FIXED else None
+        if before and (key := pod_spec.fixed(one.kind, before.spec, one.spec)):
+            problems = Problems(one.document, "" if one.document else str(one))
+            problems.add(("spec", key), f"{one} is invalid: spec.{key}: Forbidden: the field is immutable")
+            problems.stop(hint=f"`testbed delete {one.kind.lower()} {one.name}` first.")
 
 
 def _relabelled(pod: Object, given: Object) -> Object:

@@ -38,6 +38,8 @@ class Order:
 def apply(request: live.Apply, call: Call) -> list[ChangeRow]:
     if call.server.cannot_apply:
         raise InputError(call.server.cannot_apply, hint="`testbed down`, then `testbed up` the file.")
+    if off := [node.name for node in call.lab.nodes.values() if isinstance(node, Host) and node.off]:
+        raise InputError(f"{', '.join(off)} reboots: the file is applied when it is up", hint="Apply it again then.")
     order = _order(request, call)
     rows: list[ChangeRow] = [
         {"what": what, "name": name, "change": how, "text": text} for what, name, how, text in order.changes.rows()
@@ -59,6 +61,7 @@ def apply(request: live.Apply, call: Call) -> list[ChangeRow]:
     call.server.source = request.text
     for listener in call.server.rebuilt_listeners:
         listener()
+    call.lab.pods.reconcile()
     return [_observed(call, row, order.changes) for row in rows]
 
 

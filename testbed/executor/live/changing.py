@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -102,12 +103,27 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
     pod.delete()
 
 
-def reboot(request: live.RebootHosts, call: Call) -> Applied:
-    hosts = request.hosts or [
-        node.name for node in call.lab.nodes.values() if isinstance(node, Host) and not isinstance(node, Pod)
-    ]
-    done = call.lab.reboot(*hosts, down=request.down, late_del=request.late_del)
-    return {"applied": hosts, "notes": [], "running": [pod.name for pod in done.pods], "waiting": done.waiting}
+class Rebooting:
+    """A Task that lasts until hosts that are off have come up again. Other requests go on meanwhile."""
+
+    drives = True
+
+    def __init__(self, request: live.RebootHosts, call: Call) -> None:
+        nodes = call.lab.nodes.values()
+        self._hosts = request.hosts or [
+            node.name for node in nodes if isinstance(node, Host) and not isinstance(node, Pod)
+        ]
+        self._power_on, self._late_del = call.lab.power_off(*self._hosts), request.late_del
+        boot = partial(call.server.take_turn, call, request, self._boot)
+        call.lab.scheduler.after(request.down, boot)
+
+    def _boot(self) -> Applied:
+        done = self._power_on(late_del=self._late_del)
+        running = [pod.name for pod in done.pods]
+        return {"applied": self._hosts, "notes": [], "running": running, "waiting": done.waiting}
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Hosts come up again though nobody waits for it."""
 
 
 def announce(request: live.Announce, call: Call) -> str:

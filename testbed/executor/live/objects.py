@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from testbed.cni.objects import manifests, placement, workloads
+from testbed.cni.objects.dra import claims
 from testbed.cni.objects.kinds import Expression, IPPool, Selector
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import DEFAULT, KINDS, NAMESPACES, Object, bare, is_terminating, kind_named, written
+from testbed.cni.runtime import dranet
 from testbed.cni.runtime.pod_starts import SANDBOX
 from testbed.cni.runtime.rollout import CONTROLLERS
 from testbed.cni.runtime.scheduling import offers
@@ -38,7 +40,12 @@ class Observed:
         self.cluster: Cluster = lab.objects
 
     def all(self, kind: str) -> Sequence[Object]:
-        """Return all objects of a kind; nodes are the hosts of the lab, and namespaces those of every cluster, too."""
+        """Return all objects of a kind; nodes are the hosts of the lab, and namespaces those of every cluster, too.
+        ResourceSlices of NICs are as the nodes have them now."""
+        if kind == claims.SLICE:
+            up = [host for host in self.hosts.values() if not host.off]
+            seen = [claims.published(host.name, dranet.devices(host)) for host in up]
+            return [*seen, *(one for one in self.cluster.all(kind) if not claims.is_published(one))]
         always = {"Node": self.hosts, "Namespace": NAMESPACES}.get(kind, ())
         there = self.cluster.all(kind)
         known = {one.name for one in there}
@@ -294,6 +301,21 @@ def _node(lab: Lab, data: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _claim(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status = data.get("status") or {}
+    devices = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    states = [word for key, word in (("allocation", "allocated"), ("reservedFor", "reserved")) if status.get(key)]
+    users = [one["name"] for one in status.get("reservedFor") or ()]
+    given = [f"{one['pool']}/{one['device']} for {one['request']}" for one in devices]
+    return [",".join(states) or "pending", ", ".join(given) or NONE, ", ".join(users) or NONE]
+
+
+def _slice(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    spec = data["spec"]
+    names = ", ".join(one["name"] for one in spec.get("devices") or ())
+    return [spec.get("nodeName") or NONE, spec["driver"], spec["pool"]["name"], names or NONE]
+
+
 COLUMNS: Mapping[str, tuple[list[str], list[str], Row]] = {
     "SpiderIPPool": (
         ["VERSION", "SUBNET", "ALLOCATED-IP-COUNT", "TOTAL-IP-COUNT", "DEFAULT"],
@@ -308,6 +330,8 @@ COLUMNS: Mapping[str, tuple[list[str], list[str], Row]] = {
     "Job": (["STATUS", "COMPLETIONS", "ACTIVE", "FAILED"], [], _job),
     "Service": (["TYPE", "CLUSTER-IP", "PORT(S)"], ["ENDPOINTS"], _service),
     "SpiderMultusConfig": (["CNITYPE"], [], _config),
+    "ResourceClaim": (["STATE"], ["DEVICES", "USERS"], _claim),
+    "ResourceSlice": (["NODE", "DRIVER", "POOL"], ["DEVICES"], _slice),
     "Node": (["STATUS", "TAINTS", "DEVICES"], ["INTERNAL-IP", "LABELS"], _node),
 }
 """The columns of kinds behind the name, those of `-o wide`, and the cells of all of them."""

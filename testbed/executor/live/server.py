@@ -195,7 +195,7 @@ class Server:
         """Called after the lab has got another plan."""
         self.held: dict[str, Callable[[], None]] = {}
         """Functions that set interfaces up which were set down by hand."""
-        self._acts: deque[tuple[Call, LiveRequest[Any]]] = deque()
+        self._acts: deque[tuple[Call, LiveRequest[Any], Callable[[], Any]]] = deque()
         self._acting = self._interrupted = False
         self._ended = False
         self._down: Channel | None = None
@@ -321,10 +321,15 @@ class Server:
             self._ended = True
             call.channel.respond(None)
         elif isinstance(request, LiveRequest):
+            serve = partial(handler_of(type(request)), request, call)
             if request.waits:
-                self._acts.append((call, request))
+                self.take_turn(call, request, serve)
             else:
-                self._handle(call, request)
+                self._handle(call, serve)
+
+    def take_turn(self, call: Call, request: LiveRequest[Any], serve: Callable[[], Any]) -> None:
+        """Carry out a part of a request that waits for something in the lab when those before it are done."""
+        self._acts.append((call, request, serve))
 
     def _act(self) -> None:
         """Carry out the requests that wait for something in the lab, one after the other."""
@@ -333,16 +338,16 @@ class Server:
         self._acting = True
         try:
             while self._acts and not self._ended:
-                call, request = self._acts.popleft()
-                self._handle(call, request)
+                call, request, serve = self._acts.popleft()
+                self._handle(call, serve)
                 for listener in [*self.change_listeners]:
                     listener(request)
         finally:
             self._acting = False
 
-    def _handle(self, call: Call, request: LiveRequest[Any]) -> None:
+    def _handle(self, call: Call, serve: Callable[[], Any]) -> None:
         try:
-            response = handler_of(type(request))(request, call)
+            response = serve()
             if hasattr(response, "drives"):
                 self.tasks[call.number] = (call, response)
             else:

@@ -47,6 +47,7 @@ class Host(Node[HostInterface]):
         self.routes = HostRoutes(self, self._lives)
         self._vfs: dict[int, str] = {}
         """MACs of its virtual functions, by index."""
+        self._lent: dict[str, _Lent] = {}
         self.off = False
         """True while it reboots."""
 
@@ -200,7 +201,9 @@ class Host(Node[HostInterface]):
 
     def take_back_vfs(self, ending: Namespace) -> None:
         """Take the VFs that are in a namespace which ends, as the kernel does with hardware (default_device_exit_net in
-        net/core/dev.c). It would delete these ones: they are no hardware."""
+        net/core/dev.c), and the NICs that were lent to it. It would delete these ones: they are no hardware."""
+        for name in [name for name, lent in self._lent.items() if lent.to is ending]:
+            self.take_back(name, up=False)
         if not self._vfs:
             return
         macs = set(self._vfs.values())
@@ -211,6 +214,39 @@ class Host(Node[HostInterface]):
                     taken = {link.name for link in link_readings.link_states(self.kernel.dump_links()).values()}
                     ending.kernel.move(index, here, f"dev{index}" if name in taken else name)
 
+    def lend(self, name: str, to: Pod, called: str) -> int:
+        """Move one of its NICs into a pod, as a driver of devices does, and return its index there: down, without
+        addresses and RDMA device. InputError for the end of a lossless link: its queues are programs of the node."""
+        end = self[name]
+        if end.port:
+            raise InputError(f"{end} is the end of a lossless link, and cannot be given to a pod")
+        rdma = end.rdma
+        self.delete_rdma(end)
+        self.kernel.set_link(end.index, up=False)
+        with syscalls.closing_fd(os.open(netns.path(to.namespace), os.O_RDONLY)) as there:
+            self.kernel.move(end.index, there, called)
+        self._lent[name] = _Lent(to, to.kernel.index(called), rdma)
+        return self._lent[name].index
+
+    def lent_rdma(self, name: str) -> str | None:
+        """Return the name of the RDMA device that a NIC had before it was lent."""
+        return self._lent[name].rdma
+
+    def take_back(self, name: str, *, up: bool) -> None:
+        """Take a NIC back that was lent, with its name and its RDMA device and without addresses. Nothing comes back
+        that a command has deleted in the pod."""
+        lent = self._lent.pop(name)
+        end = self.interfaces[name]
+        if lent.index not in lent.to.now().links:
+            return
+        lent.to.kernel.set_link(lent.index, up=False)
+        with syscalls.closing_fd(os.open(netns.path(self.namespace), os.O_RDONLY)) as here:
+            lent.to.kernel.move(lent.index, here, name, end.index)
+        if up:
+            self.kernel.set_link(end.index, up=True)
+        if lent.rdma:
+            end.add_rdma(lent.rdma)
+
     def service(self, address: IPv4Address | str, port: int) -> Service:
         """Return a stable address and TCP port for what moves between hosts: ``host.service(address, 80).forward(to,
         8080)``. The host needs a route to the address."""
@@ -218,6 +254,15 @@ class Host(Node[HostInterface]):
         if found.version == 6:
             raise InputError(f"{found} is an IPv6 address: services are of IPv4")
         return Service(self, found, port)
+
+
+@dataclass(frozen=True)
+class _Lent:
+    """A NIC of a host that a pod has: its index there, and the RDMA device that it had on the host."""
+
+    to: Pod
+    index: int
+    rdma: str | None
 
 
 class PodOwner(Protocol):

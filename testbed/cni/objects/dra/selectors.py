@@ -1,0 +1,182 @@
+"""CEL selectors of devices, as kube-scheduler evaluates them.
+
+Sources: Kubernetes 1.34, staging/src/k8s.io/dynamic-resource-allocation/cel; the CEL specification. The evaluator is
+cel-python. It has no optional types (``.?``) and few of the extensions for strings, sets and lists.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import celpy
+from celpy import celtypes
+from celpy.celparser import CELParseError
+from celpy.evaluation import CELEvalError
+
+from testbed.errors import InputError
+
+LONGEST = 10 * 1024
+"""Characters of an expression (CELSelectorExpressionMaxLength)."""
+DEVICE = "device"
+MACROS = ("all", "exists", "exists_one", "filter", "map")
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+UNITS |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
+_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(\.[0-9]{1,9})?)(?P<unit>[kMGTP]|[KMGTP]i)?")
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})")
+
+
+class Quantity(float):
+    """An amount as Kubernetes writes it, such as 40Gi."""
+
+    @classmethod
+    def of(cls, text: str) -> "Quantity":
+        """InputError."""
+        match = _QUANTITY.fullmatch(str(text))
+        if not match:
+            raise InputError(f"{str(text)!r} is not a quantity such as 40Gi")
+        return cls(float(match["number"]) * UNITS[match["unit"] or ""])
+
+
+class Version(tuple[int, ...]):
+    """A semantic version without a pre-release."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, text: str) -> "Version":
+        """InputError."""
+        match = _VERSION.fullmatch(str(text))
+        if not match:
+            raise InputError(f"{str(text)!r} is not a version such as 1.2.3")
+        return cls(int(one) for one in match.groups())
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that a driver offers. Attributes and capacities have names with a domain."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, bool | int | str | Version] = field(default_factory=dict)
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+def _compare(one: Any, other: Any) -> Any:
+    return celtypes.IntType((one > other) - (one < other))
+
+
+FUNCTIONS: dict[str, Any] = {
+    "quantity": Quantity.of,
+    "semver": Version.of,
+    "compareTo": _compare,
+    "isGreaterThan": lambda one, other: celtypes.BoolType(one > other),
+    "isLessThan": lambda one, other: celtypes.BoolType(one < other),
+    "lowerAscii": lambda text: celtypes.StringType(text.lower()),
+    "upperAscii": lambda text: celtypes.StringType(text.upper()),
+    "trim": lambda text: celtypes.StringType(text.strip()),
+}
+OF_KUBERNETES = (
+    "charAt indexOf lastIndexOf join replace split substring reverse format isSorted sum min max find findAll "
+    "contains equivalent intersects bind orValue or optMap value hasValue isQuantity isInteger asInteger asApproximateFloat sign "
+    "add sub isSemver major minor patch url ip cidr"
+)
+"""Functions that an API server has, and this evaluator does not."""
+OPTIONAL = re.compile(r"\.\?|\[\?")
+KNOWN = {*FUNCTIONS, *celpy.evaluation.base_functions, *MACROS, "has", "dyn"}
+
+
+@functools.cache
+def _environment() -> celpy.Environment:
+    return celpy.Environment(runner_class=celpy.InterpretedRunner)
+
+
+@functools.lru_cache(512)
+def compiled(expression: str) -> celpy.Runner:
+    """Return the program of an expression. InputError for one that does not compile."""
+    try:
+        tree = _environment().compile(expression)
+    except CELParseError as error:
+        if OPTIONAL.search(expression):
+            raise InputError("a lab's evaluator of CEL has no optional types (`.?`): use has()") from None
+        raise InputError(f"compilation failed: ERROR: Syntax error at {error.line}:{error.column}") from None
+    except RecursionError:
+        raise InputError("compilation failed: ERROR: it is nested too deep") from None
+    for name in _undeclared(tree):
+        if name in OF_KUBERNETES.split():
+            raise InputError(f"a lab's evaluator of CEL has no function {name}")
+        raise InputError(f"compilation failed: ERROR: undeclared reference to '{name}' (in container '')")
+    return _environment().program(tree, functions=FUNCTIONS)
+
+
+def _undeclared(tree: Any) -> Iterator[str]:
+    """Yield the names in lark's tree of an expression that nothing declares."""
+    bound = {DEVICE}
+    for one in tree.iter_subtrees():
+        if one.data == "member_dot_arg" and str(one.children[1]) in MACROS:
+            (variable, *_) = one.children[2].children
+            bound |= {str(token) for token in variable.scan_values(lambda value: value.type == "IDENT")}
+    known = {"ident": (0, bound), "ident_arg": (0, KNOWN), "member_dot_arg": (1, KNOWN)}
+    for one in tree.iter_subtrees_topdown():
+        place, names = known.get(one.data, (0, None))
+        if names is not None and str(one.children[place]) not in names:
+            yield str(one.children[place])
+
+
+class _Domains(celtypes.MapType):
+    """Attributes by domain: one that no attribute has is an empty map."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) if key in self else celtypes.MapType()
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case bool():
+            return celtypes.BoolType(value)
+        case Quantity() | Version():
+            return value
+        case int():
+            return celtypes.IntType(value)
+        case _:
+            return celtypes.StringType(value)
+
+
+def _by_domain(values: Mapping[str, Any]) -> _Domains:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        domain, _, identifier = name.partition("/")
+        found.setdefault(domain, {})[celtypes.StringType(identifier)] = _value(value)
+    return _Domains({celtypes.StringType(key): celtypes.MapType(value) for key, value in found.items()})
+
+
+def matches(expression: str, device: Device) -> bool:
+    """Return whether a device is selected. InputError with the evaluator's words if it cannot be said, such as for an
+    attribute that the device does not have: kube-scheduler stops there."""
+    known = {
+        "driver": celtypes.StringType(device.driver),
+        "attributes": _by_domain(device.attributes),
+        "capacity": _by_domain(device.capacity),
+    }
+    variables = {DEVICE: celtypes.MapType({celtypes.StringType(key): value for key, value in known.items()})}
+    try:
+        found = compiled(expression).evaluate(variables)
+    except CELEvalError as error:
+        raise InputError(f"runtime error: {_reason(error)}") from None
+    except RecursionError:
+        raise InputError("runtime error: it is nested too deep") from None
+    if not isinstance(found, celtypes.BoolType | bool):
+        raise InputError(f"CEL result of type {type(found).__name__} could not be converted to bool")
+    return bool(found)
+
+
+def _reason(error: CELEvalError) -> str:
+    text = str(error.args[0])
+    if match := re.fullmatch(r"no such member in mapping: '(.*)'", text):
+        return f"no such key: {match[1]}"
+    return text
