@@ -82,9 +82,9 @@ FUNCTIONS: dict[str, Any] = {
     "trim": lambda text: celtypes.StringType(text.strip()),
 }
 OF_KUBERNETES = (
-    "charAt indexOf lastIndexOf join replace split substring reverse format isSorted sum min max find findAll "
-    "contains equivalent intersects bind orValue or optMap value hasValue isQuantity isInteger asInteger asApproximateFloat sign "
-    "add sub isSemver major minor patch url ip cidr"
+    "charAt indexOf lastIndexOf join replace split substring reverse format isSorted sum min max find findAll contains "
+    "equivalent intersects bind orValue or optMap value hasValue isQuantity isInteger asInteger asApproximateFloat "
+    "sign add sub isSemver major minor patch url ip cidr"
 )
 """Functions that an API server has, and this evaluator does not."""
 OPTIONAL = re.compile(r"\.\?|\[\?")
