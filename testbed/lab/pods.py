@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel.rtnetlink import FAMILIES
+from testbed.lab import fabric
 from testbed.lab.context import Context
+from testbed.lab.fabric import Above
+from testbed.lab.interface import Interface
 from testbed.lab.node import Node, take_down
 from testbed.lab.nodes.host_node import Host, Pod, PodMetadata
 from testbed.lab.steps import Steps, pause, together
@@ -73,8 +76,8 @@ class Objects(Protocol):
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
     IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Secret, Namespace, Node, Pod,
     Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet, Job, DeviceClass, ResourceClaim,
-    ResourceClaimTemplate and ResourceSlice. `lab.pods` makes the Pods, a SpiderMultusConfig makes a
-    NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
+    ResourceClaimTemplate, ResourceSlice, Topology and TASPolicy. `lab.pods` makes the Pods, a SpiderMultusConfig
+    makes a NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -137,6 +140,10 @@ class Maker(NamedTuple):
     """What controllers of pods need of a lab."""
 
     hosts: Callable[[], list[Host]]
+    above: Callable[[Host], Above]
+    """Returns the switches above a host."""
+    uplinks: Callable[[str], list[Interface]]
+    """Returns the ports of a switch that lead to switches."""
     pod: Callable[[str], Pod | None]
     start: Callable[[PodRequest, Caller], Steps[Pod]]
     end: Callable[[Pod], Steps[None]]
@@ -304,7 +311,16 @@ class Pods:
     @property
     def _workloads(self) -> Workloads:
         return self.networks.workloads(
-            self._context, Maker(self._hosts, self._pod, self._create, self._delete, self._stop)
+            self._context,
+            Maker(
+                self._hosts,
+                partial(fabric.above, nodes=self._nodes),
+                partial(fabric.uplinks, nodes=self._nodes),
+                self._pod,
+                self._create,
+                self._delete,
+                self._stop,
+            ),
         )
 
     def _hosts(self) -> list[Host]:

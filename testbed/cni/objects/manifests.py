@@ -29,6 +29,8 @@ from testbed.cni.objects.operators import HostDeviceNetwork, InfiniBand, Macvlan
 from testbed.cni.objects.policies import PolicySpec
 from testbed.cni.objects.services import ServiceSpec
 from testbed.cni.objects.subnet import SubnetSpec
+from testbed.cni.objects.telemetry import PolicySpec as TelemetryPolicySpec
+from testbed.cni.objects.telemetry import TopologySpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -56,6 +58,7 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 """The namespaces that every cluster has."""
 SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
+KUEUE = tuple(f"kueue.x-k8s.io/{version}" for version in ("v1beta2", "v1beta1", "v1alpha1"))
 DRA = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 SRIOV, NVIDIA = ("sriovnetwork.openshift.io/v1",), ("mellanox.com/v1alpha1",)
 KINDS = {
@@ -88,6 +91,8 @@ KINDS = {
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
     "ControllerRevision": Kind(APPS, True, None),
+    "Topology": Kind(KUEUE, False, TopologySpec),
+    "TASPolicy": Kind(("telemetry.intel.com/v1alpha1",), True, TelemetryPolicySpec),
     "DeviceClass": Kind(DRA, False, ClassSpec),
     "ResourceClaim": Kind(DRA, True, ClaimSpec),
     "ResourceClaimTemplate": Kind(DRA, True, TemplateSpec),

@@ -8,7 +8,7 @@ kube-scheduler draws one.
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -18,6 +18,8 @@ from testbed.cni.objects.kinds import Selector
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.pod_spec import ContainerSpec, NodeTerm, PodSpec, PodTerm, Requirement, Spread, Toleration
 
+TELEMETRY = "telemetry/scheduling"
+"""What pods with a telemetry policy request, of which no node has a number."""
 HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -54,7 +56,13 @@ class Crowd:
             self.against.append(placed)
         self.ports |= {(node, *port) for port in placed.spec.host_ports()}
         self.on_node[node] += 1
-        self.of_owner[node, _owner(pod)] += 1
+        self.of_owner[node, owner(pod)] += 1
+
+    def copy(self) -> "Crowd":
+        found = Crowd(self._namespaces)
+        found.pods, found.against, found.ports = [*self.pods], [*self.against], {*self.ports}
+        found.on_node, found.of_owner = Counter(self.on_node), Counter(self.of_owner)
+        return found
 
     def meant(self, term: PodTerm, of: Object, other: Object) -> bool:
         """Return whether a term of the pod `of` means the other one; without a selector it means none."""
@@ -83,6 +91,8 @@ class NodeView:
     taints: Sequence[Mapping[str, Any]] = ()
     free: Counter[str] = field(default_factory=Counter)
     """The devices that no pod has, by resource."""
+    score: int = 0
+    """What a telemetry policy gives it for the pod that is placed."""
 
 
 def labels_of(name: str, node: Object | None) -> dict[str, str]:
@@ -105,9 +115,22 @@ def evicting(spec: PodSpec, taints: Sequence[Mapping[str, Any]]) -> tuple[Mappin
     return min(found, key=lambda one: one[1], default=(None, math.inf))
 
 
-def view(name: str, node: Object | None) -> NodeView:
-    """Return a host as the scheduler sees it, without its devices."""
-    return NodeView(name, labels_of(name, node), taints_of(node))
+def view(name: str, node: Object | None, cabling: Mapping[str, str] | None = None) -> NodeView:
+    """Return a host as the scheduler sees it, without its devices. `cabling` are the labels of the switches above it,
+    which those of its object replace."""
+    return NodeView(name, {**(cabling or {}), **labels_of(name, node)}, taints_of(node))
+
+
+def room(pod: Object, node: NodeView, nodes: Sequence[NodeView], there: Crowd, most: int) -> int:
+    """Return how many pods like this one a node takes, `most` at most."""
+    spec = PodSpec.model_validate(pod.spec)
+    crowd, here = there.copy(), replace(node, free=Counter(node.free))
+    for count in range(most):
+        if _obstacles(pod, spec, here, nodes, crowd):
+            return count
+        crowd.add(node.name, pod)
+        here.free.subtract(asked(pod))
+    return most
 
 
 def taints_of(node: Object | None) -> list[Mapping[str, Any]]:
@@ -122,7 +145,7 @@ def asked(pod: Object) -> dict[str, int]:
     for container in _list(pod.spec.get("containers")):
         own = _mapping(_mapping(container).get("resources"))
         for name, value in {**_mapping(own.get("requests")), **_mapping(own.get("limits"))}.items():
-            if "/" in name:  # others, such as cpu, do not concern the lab
+            if "/" in name and name != TELEMETRY:  # others, such as cpu, do not concern the lab
                 found[name] += amount(name, value)
     return {name: count for name, count in sorted(found.items()) if count}
 
@@ -282,7 +305,7 @@ def _preference(
 ) -> tuple[int, int, int]:
     """Return the score of a node: the weights of what the pod prefers, then few pods of its workload, then few."""
     affinity = spec.affinity
-    weight = 0
+    weight = node.score
     of_nodes = affinity.nodeAffinity if affinity else None
     for one in (of_nodes and of_nodes.preferredDuringSchedulingIgnoredDuringExecution) or ():
         weight += one.weight * term_matches(one.preference, node)
@@ -291,10 +314,11 @@ def _preference(
             term = pods.podAffinityTerm
             near = [one for one in there.pods if there.meant(term, pod, one.pod)]
             weight += sign * pods.weight * sum(_beside(term.topologyKey, node, one, nodes) for one in near)
-    owner = _owner(pod)
-    return weight, -there.of_owner[node.name, owner] if owner else 0, -there.on_node[node.name]
+    name = owner(pod)
+    return weight, -there.of_owner[node.name, name] if name else 0, -there.on_node[node.name]
 
 
-def _owner(pod: Object) -> str:
+def owner(pod: Object) -> str:
+    """Return the name of the workload that a pod is of, empty if of none."""
     owners = pod.data["metadata"].get("ownerReferences") or ()
     return next((f"{pod.namespace}/{one['kind']}/{one['name']}" for one in owners), "")

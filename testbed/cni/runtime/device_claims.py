@@ -5,6 +5,7 @@ The work of kube-scheduler's plugin DynamicResources and of the resource claim c
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from testbed.cni.objects.dra import claims
@@ -80,6 +81,13 @@ class Choice:
             return "cannot allocate all claims"
         self._found[node.name] = found
         return ""
+
+    def room(self, node: NodeView, most: int) -> int:
+        """Return for how many pods like this one a node has devices, `most` at most. InputError as for `obstacle`."""
+        asking = [Asking(one.name, ClaimSpec.model_validate(one.spec)) for one in self._open]
+        offered = claims.devices(self._slices, node)
+        fitting = (allocate(asking * count, self._classes, offered, self._taken) for count in range(1, most + 1))
+        return sum(1 for _ in itertools.takewhile(lambda found: found is not None, fitting))
 
     def reserve(self, node: str) -> None:
         """Give the pod, which goes to the node, its devices."""

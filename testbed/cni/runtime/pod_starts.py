@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from testbed.cni.objects import manifests, placement
+from testbed.cni.objects import gangs, manifests, placement, telemetry
 from testbed.cni.objects.dra import claims
+from testbed.cni.objects.gangs import Wish
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import Crowd, NodeView
 from testbed.cni.objects.pod_spec import PodSpec
-from testbed.cni.objects.workloads import Run
+from testbed.cni.objects.workloads import Run, owner_of
 from testbed.cni.runtime.device_claims import DeviceClaims
+from testbed.cni.runtime.node_telemetry import NodeTelemetry
 from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.scheduling import Devices, pending
 from testbed.errors import InputError, TestbedError
@@ -39,11 +41,14 @@ class PodStarts:
         self._context, self._maker, self._cluster, self._devices = context, maker, cluster, devices
         self._without_image: set[str] = set()
         self.claims = DeviceClaims(maker, cluster)
+        self._telemetry = NodeTelemetry(context, maker)
 
     def nodes(self) -> list[NodeView]:
         """Return all hosts of the lab as the scheduler sees them, without their devices."""
-        names = [host.name for host in self._maker.hosts()]
-        return [placement.view(name, self._cluster.look("Node", name)) for name in names]
+        return [
+            placement.view(host.name, self._cluster.look("Node", host.name), self._maker.above(host).labels())
+            for host in self._maker.hosts()
+        ]
 
     def place(self, waiting: Sequence[Run]) -> None:
         """Give the pods nodes, in the order of their making; the reason to those that get none."""
@@ -53,23 +58,86 @@ class PodStarts:
             run.reason = self._completed(run)
         if any(claims.asked(run.pod) for run in waiting):
             self.claims.publish()
+        if self._cluster.all(telemetry.POLICY):
+            self._telemetry.begin()
         if any(placement.asked(run.pod) for run in waiting):
             for node in nodes:
                 node.free = self._devices.free(hosts[node.name], self._cluster)
+        crowd = self._crowd(hosts)
+        together = self._gangs(waiting)
+        for run in [run for run in waiting if run.node]:
+            self._take(run, nodes)
+        for run in waiting:
+            wish, gang = together.get(owner_of(run.pod), (None, [run]))
+            if not run.node and not run.reason:
+                self._place_gang(wish, gang, nodes, crowd) if wish else self._place_one(run, nodes, crowd)
+            if run.reason:
+                self._wait(run)
+
+    def _crowd(self, hosts: Collection[str]) -> Crowd:
         crowd = Crowd({one.name: one.labels for one in self._cluster.all("Namespace")})
         for one in self._cluster.all("Pod"):
             if one.spec.get("nodeName") in hosts:
                 crowd.add(one.spec["nodeName"], one)
+        return crowd
+
+    def _place_one(self, run: Run, nodes: Sequence[NodeView], crowd: Crowd) -> None:
+        run.node, run.reason = self._node_for(run.pod, nodes, crowd)
+        if run.node:
+            crowd.add(run.node, run.pod)
+            self._take(run, nodes)
+
+    @staticmethod
+    def _take(run: Run, nodes: Sequence[NodeView]) -> None:
+        for node in nodes:
+            if node.name == run.node:
+                node.free.subtract(placement.asked(run.pod))
+
+    def _gangs(self, waiting: Sequence[Run]) -> dict[tuple[str, str], tuple[Wish, list[Run]]]:
+        """Return the pods without a node whose workload is in a queue of Kueue and says how near they are to be to each
+        other, by their controllers."""
+        topologies = self._cluster.all("Topology")
+        found: dict[tuple[str, str], tuple[Wish, list[Run]]] = {}
         for run in waiting:
-            if not run.node and not run.reason:
-                run.node, run.reason = self._node_for(run.pod, nodes, crowd)
-                if run.node:
-                    crowd.add(run.node, run.pod)
-            for node in nodes:
-                if node.name == run.node:
-                    node.free.subtract(placement.asked(run.pod))
-            if run.reason:
-                self._wait(run)
+            if run.node or run.reason or not (wish := gangs.wish_of(run.pod, topologies)):
+                continue
+            if gangs.QUEUE in {**self._top(run.pod).labels, **run.pod.labels}:
+                found.setdefault(owner_of(run.pod), (wish, []))[1].append(run)
+        return found
+
+    def _top(self, one: Object) -> Object:
+        """Return the controller at the top of an object's controllers, which is itself without one."""
+        kind, name = owner_of(one)
+        there = self._cluster.look(kind, name, one.namespace) if kind else None
+        return self._top(there) if there else one
+
+    def _place_gang(self, wish: Wish, gang: Sequence[Run], nodes: Sequence[NodeView], crowd: Crowd) -> None:
+        """Give all pods of a gang nodes, or the reason to all."""
+        first = gang[0].pod
+        names: list[str] = []
+        try:
+            room = {node.name: self._room(first, node, nodes, crowd, len(gang)) for node in nodes}
+        except InputError as error:
+            why = error.message
+        else:
+            there = [node for node, owner in crowd.of_owner if owner == placement.owner(first)]
+            names, why = gangs.assigned(wish, nodes, room, len(gang), there)
+        for run, name in zip(gang, names or [""] * len(gang), strict=True):
+            run.reason = why
+            if name:
+                only = [node for node in nodes if node.name == name]
+                run.node, run.reason = self._node_for(run.pod, only, crowd)
+            if run.node:
+                crowd.add(run.node, run.pod)
+                self._take(run, nodes)
+
+    def _room(self, pod: Object, node: NodeView, nodes: Sequence[NodeView], crowd: Crowd, most: int) -> int:
+        """Return how many pods like this one a node takes, with their devices."""
+        found = placement.room(pod, node, nodes, crowd, most)
+        if found and claims.asked(pod):
+            self.claims.make(pod)
+            return self.claims.choice(pod).room(node, found)
+        return found
 
     def _completed(self, run: Run) -> str:
         """Put into a pod what webhooks put into it before a scheduler sees it; return why they refuse it."""
@@ -84,12 +152,13 @@ class PodStarts:
         return ""
 
     def _node_for(self, pod: Object, nodes: Sequence[NodeView], crowd: Crowd) -> tuple[str, str]:
-        if not claims.asked(pod):
-            return self._of_nodes(pod, nodes, crowd)
         try:
+            violated = self._measured(pod, nodes)
+            if not claims.asked(pod):
+                return self._of_nodes(pod, nodes, crowd, violated)
             self.claims.make(pod)
             choice = self.claims.choice(pod)
-            node, why = self._of_nodes(pod, nodes, crowd, choice.obstacle)
+            node, why = self._of_nodes(pod, nodes, crowd, lambda node: violated(node) or choice.obstacle(node))
             if pod.spec.get("nodeName"):
                 choice.check_node(node)
         except InputError as error:
@@ -97,6 +166,21 @@ class PodStarts:
         if node:
             choice.reserve(node)
         return node, why
+
+    def _measured(self, pod: Object, nodes: Sequence[NodeView]) -> Callable[[NodeView], str]:
+        """Score the nodes by the pod's telemetry policy. Return the function that says why one is left out. InputError
+        if there is no such policy."""
+        name = pod.labels.get(telemetry.LABEL)
+        if name is None:
+            for node in nodes:
+                node.score = 0
+            return lambda _: ""
+        policy = telemetry.PolicySpec.model_validate(self._cluster.find(telemetry.POLICY, name, pod.namespace).spec)
+        metrics = {node.name: self._telemetry.of(node.name) for node in nodes}
+        found = telemetry.scores(policy, metrics)
+        for node in nodes:
+            node.score = found.get(node.name, 0) * 100 // telemetry.MOST
+        return lambda node: telemetry.obstacle(policy, metrics.get(node.name, {}))
 
     @staticmethod
     def _of_nodes(

@@ -20,7 +20,7 @@ from testbed.cni.runtime.scheduling import offers
 from testbed.errors import InputError
 from testbed.executor.live.applying import from_text
 from testbed.executor.live.server import Call
-from testbed.lab import Host, Lab, Pod
+from testbed.lab import Host, Lab, Pod, fabric
 from testbed.protocol import live
 from testbed.protocol.live import Applied, Deleted, Listing
 
@@ -110,7 +110,7 @@ class Observed:
     def _node(self, host: Host, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return a node as its kubelet reports it: labels, devices, whether it is up, its first address."""
         there = self.cluster.look("Node", host.name)
-        labels = placement.labels_of(host.name, there)
+        labels = {**self._cabling(host.name), **placement.labels_of(host.name, there)}
         ready = {"type": "Ready", "status": "Unknown" if host.off else "True"}
         ips = [str(one.ip) for end in host.interfaces.values() for one in end.addresses.values()][:1]
         addresses = [{"type": "InternalIP", "address": ip} for ip in ips]
@@ -118,6 +118,9 @@ class Observed:
         if devices := {name: str(offer.amount) for name, offer in offers(host, self.cluster).items()}:
             status["allocatable"] = devices
         return {**data, "metadata": {**data["metadata"], "labels": labels}, "status": status}
+
+    def _cabling(self, name: str) -> Mapping[str, str]:
+        return fabric.above(self.hosts[name], self.lab.nodes).labels()
 
     def _pool(self, one: Object) -> dict[str, Any]:
         held = self.cluster.held().get(one.name, {})
@@ -133,7 +136,7 @@ class Observed:
         if one.kind == "Job":
             return {"active": ready, "succeeded": phases["Succeeded"], "failed": phases["Failed"]}
         if one.kind == "DaemonSet":
-            nodes = [placement.view(name, self.cluster.look("Node", name)) for name in self.hosts]
+            nodes = [placement.view(name, self.cluster.look("Node", name), self._cabling(name)) for name in self.hosts]
             wanted = len(workloads.daemon_nodes(one, nodes)) if one.spec.get("template") else 0
             return {"desiredNumberScheduled": wanted, "currentNumberScheduled": len(pods), "numberReady": ready}
         found = {"replicas": len(pods), "readyReplicas": ready}
