@@ -124,7 +124,7 @@ class SessionRecorder:
                     "directory": str(),
                     "text": str(text),
                 } as result
-            } if math.isfinite(virtual_s):
+            } if abs(virtual_s) < LONGEST_S:
                 self.running = ""
                 now = time.monotonic()
                 result["text"] = text.encode(errors="backslashreplace").decode()
@@ -166,9 +166,9 @@ class SessionRecorder:
 
 
 def ended(directory: Path) -> list[Ended]:
-    """Return the tests of a session that ended, from its run directory."""
+    """Return the tests of a session that ended, from its run directory, without damaged lines."""
     file = directory / TESTS
-    return [test for _, test in json_files.lines(file)]
+    return [test for _, test in json_files.lines(file) if test is not None]
 
 
 def explain(directory: Path) -> None:

@@ -141,7 +141,7 @@ def ask(tmp_path: Path, command: list[str], text: str) -> list[str]:
         ("testbed capture leaf:", ["e1", "e2"]),
         ("testbed fault inject link-loss end=leaf:", ["e1", "e2"]),
         ("testbed fault inject link-loss loss_", ["nospace", "loss_burst="]),
-        ("testbed up pl", ["filenames", "place.yml"]),
+        ("testbed up zo", ["filenames", "zone.yml"]),
         ("testbed she", ["shell"]),
     ],
 )
@@ -150,7 +150,7 @@ def test_bash_gets_what_is_behind_the_last_break(
 ) -> None:
     """Bash splits words at `:` and `=`, and puts an answer in the place of the part behind them."""
     script = script_of("bash", tmp_path, capsys)
-    (tmp_path / "place.yml").touch()
+    (tmp_path / "zone.yml").touch()
     asked = f"""
         compopt() {{ echo "$2"; }}
         COMP_WORDBREAKS=$' \\t\\n"\\'><=;|&(:'
