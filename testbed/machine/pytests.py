@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -26,6 +25,8 @@ END_S = 300.0
 """Virtual seconds after the limit of a session for the teardown of its labs. What hangs then is killed."""
 TEXT = "pytest.txt"
 """File in a run's directory: pytest's output, without colours."""
+LONGEST_S = 1e12
+"""Virtual seconds of a test, at most: more is no time of a machine, nor is NaN."""
 REPORT = re.compile(r"reports/[a-z-]+/[^/\0]+")
 """The path where a session writes a report (scenario/session.py)."""
 CONTROL = re.compile(r"(?P<colour>\x1b\[[0-9;]*m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
