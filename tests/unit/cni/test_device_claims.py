@@ -35,6 +35,10 @@ NIC = Device(
         ('["a", "dra.net"].exists(x, x == device.driver)', True),
         ('device.attributes["dra.net"].ifName.startsWith("eth")', True),
         ('device.attributes["dra.net"].ifName.upperAscii() == "ETH1"', True),
+        ('int(device.attributes["dra.net"].ifName.substring(3, 4)) < 4', True),
+        ('device.driver.split(".").size() == 2 && device.driver.indexOf(".") == 3', True),
+        ('device.driver.replace("dra", "x").charAt(0) == "x" && [3, 1].min() == 1', True),
+        ('["a", "b"].join("-") == "a-b" && device.driver.reverse().lastIndexOf("t") == 0', True),
     ],
 )
 def test_an_expression_selects(expression, found):
@@ -51,7 +55,9 @@ def test_an_expression_selects(expression, found):
         ("true && speed(device)", "undeclared reference to 'speed'"),
         ("device.driver +", "compilation failed: ERROR: Syntax error at 1:15"),
         ('device.attributes["dra.net"].?speed', "has no optional types"),
-        ('device.driver.split(".").size() == 2', "a lab's evaluator of CEL has no function split"),
+        ('device.driver.find("[a-z]") == "d"', "a lab's evaluator of CEL has no function find"),
+        ("device.driver.substring(5, 99) == '1'", "runtime error: index out of range: 5"),
+        ("quantity('abc') == quantity('1')", "'abc' is not a quantity such as 40Gi"),
         ('device.attributes["dra.net"].numaNode', "CEL result of type IntType could not be converted to bool"),
         ("(" * 500 + "1" + ")" * 500, "it is nested too deep"),
     ],

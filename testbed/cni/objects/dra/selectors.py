@@ -1,7 +1,7 @@
 """CEL selectors of devices, as kube-scheduler evaluates them.
 
 Sources: Kubernetes 1.34, staging/src/k8s.io/dynamic-resource-allocation/cel; the CEL specification. The evaluator is
-cel-python. It has no optional types (``.?``) and few of the extensions for strings, sets and lists.
+cel-python. It has no optional types (``.?``) and none of the extensions for sets and regular expressions.
 """
 
 import functools
@@ -71,20 +71,54 @@ def _compare(one: Any, other: Any) -> Any:
     return celtypes.IntType((one > other) - (one < other))
 
 
+def _text(value: Any) -> celtypes.StringType:
+    return celtypes.StringType(value)
+
+
+def _index(where: Any, what: Any, start: int = 0) -> celtypes.IntType:
+    if isinstance(where, str):
+        return celtypes.IntType(where.find(what, start))
+    return celtypes.IntType(next((place for place, one in enumerate(where) if one == what), -1))
+
+
+def _last_index(where: Any, what: Any) -> celtypes.IntType:
+    if isinstance(where, str):
+        return celtypes.IntType(where.rfind(what))
+    return celtypes.IntType(max((place for place, one in enumerate(where) if one == what), default=-1))
+
+
+def _part(text: str, begin: int, end: int | None = None) -> celtypes.StringType:
+    if not 0 <= begin <= (len(text) if end is None else end) <= len(text):
+        raise CELEvalError(f"index out of range: {begin}")
+    return _text(text[begin:end])
+
+
 FUNCTIONS: dict[str, Any] = {
     "quantity": Quantity.of,
     "semver": Version.of,
     "compareTo": _compare,
     "isGreaterThan": lambda one, other: celtypes.BoolType(one > other),
     "isLessThan": lambda one, other: celtypes.BoolType(one < other),
-    "lowerAscii": lambda text: celtypes.StringType(text.lower()),
-    "upperAscii": lambda text: celtypes.StringType(text.upper()),
-    "trim": lambda text: celtypes.StringType(text.strip()),
+    "charAt": lambda text, place: _part(text, place, place + 1),
+    "indexOf": _index,
+    "isSorted": lambda values: celtypes.BoolType(sorted(values) == list(values)),
+    "join": lambda values, separator="": _text(separator.join(values)),
+    "lastIndexOf": _last_index,
+    "lowerAscii": lambda text: _text(text.lower()),
+    "max": max,
+    "min": min,
+    "replace": lambda text, old, new, count=-1: _text(text.replace(old, new, count)),
+    "reverse": lambda text: _text(text[::-1]),
+    "split": lambda text, by, count=0: celtypes.ListType(map(_text, text.split(by, count - 1))),
+    "substring": _part,
+    "sum": lambda values: sum(values, celtypes.IntType(0)),
+    "trim": lambda text: _text(text.strip()),
+    "upperAscii": lambda text: _text(text.upper()),
 }
+"""Kubernetes' extensions of CEL for quantities, versions, strings and lists."""
 OF_KUBERNETES = (
-    "charAt indexOf lastIndexOf join replace split substring reverse format isSorted sum min max find findAll contains "
-    "equivalent intersects bind orValue or optMap value hasValue isQuantity isInteger asInteger asApproximateFloat "
-    "sign add sub isSemver major minor patch url ip cidr"
+    "format find findAll contains equivalent intersects bind orValue or optMap value hasValue isQuantity isInteger "
+    "asInteger asApproximateFloat sign add sub isSemver major minor patch url ip cidr sets"
 )
 """Functions that an API server has, and this evaluator does not."""
 OPTIONAL = re.compile(r"\.\?|\[\?")
@@ -170,6 +204,8 @@ def matches(expression: str, device: Device) -> bool:
         raise InputError(f"runtime error: {_reason(error)}") from None
     except RecursionError:
         raise InputError("runtime error: it is nested too deep") from None
+    except (ValueError, TypeError, IndexError, AttributeError) as error:  # of a function above
+        raise InputError(f"runtime error: {error}") from None
     if not isinstance(found, celtypes.BoolType | bool):
         raise InputError(f"CEL result of type {type(found).__name__} could not be converted to bool")
     return bool(found)
