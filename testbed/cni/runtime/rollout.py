@@ -376,10 +376,11 @@ class Workloads:
             self._cluster.give_back(run.pod)
 
     def _orphans(self, there: set[str]) -> list[Run]:
-        """Return pods, and delete ReplicaSets, whose owner is no more: the work of the garbage collector."""
-        for one in self._cluster.all("ReplicaSet"):
+        """Return pods, and delete ReplicaSets and ControllerRevisions, whose owner is no more: the work of the garbage
+        collector."""
+        for one in [*self._cluster.all("ReplicaSet"), *self._cluster.all("ControllerRevision")]:
             kind, name = owner_of(one)
-            if kind == "Deployment" and self._cluster.look(kind, name, one.namespace) is None:
+            if kind in CONTROLLERS and self._cluster.look(kind, name, one.namespace) is None:
                 self._cluster.remove(one)
         found = []
         for run in self._runs.values():

@@ -105,6 +105,8 @@ def test_a_deleted_pod_is_replaced_and_a_stateful_one_keeps_its_address(lab, obj
     assert {pod.name for pod in lab.pods.reconcile().pods if pod not in there.values()} >= {"db-0", "db-1"}
     config = json.loads(lab.objects.get("NetworkAttachmentDefinition", "rail1", "kube-system")["spec"]["config"])
     lab.pods.collect(there["db-0"].host, [{**config, "name": "rail1"}])
+    lab.pods.delete_object("StatefulSet", "db")
+    assert lab.objects.list("ControllerRevision") == []
 
 
 def test_devices_and_selectors_choose_the_node(lab, objects):
