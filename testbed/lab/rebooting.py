@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from testbed.errors import DeadlineError
+from testbed.errors import DeadlineError, InputError
 from testbed.kernel.netns import LOOPBACK
 from testbed.lab import beginning, processes
 from testbed.lab.node import Node
@@ -24,6 +24,8 @@ LINKS_S = 60.0
 
 def power_off(host: Host) -> None:
     """End all that runs on a host, and what its kernel has; its links lose their carrier."""
+    if lost := [str(end) for end in host.interfaces.values() if end.plan and end.gone]:
+        raise InputError(f"{lost[0]} is gone: a command has deleted it", hint="`testbed down`, then `testbed up`.")
     host.context.emit(events.REBOOT(state="off"), host.name, f"{host.name} goes down")
     host.off = True
     host.boots += 1

@@ -4,11 +4,14 @@ Source: Kueue 0.14, pkg/cache/scheduler/tas_flavor_snapshot.go, profile BestFit.
 are not here: a lab has no ClusterQueues.
 """
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import HOSTNAME, NodeView
+from testbed.errors import InputError
 
 REQUIRED, PREFERRED, UNCONSTRAINED = (
     f"kueue.x-k8s.io/podset-{word}" for word in ("required-topology", "preferred-topology", "unconstrained-topology")
@@ -38,11 +41,29 @@ class _Domain:
     parts: list["_Domain"] = field(default_factory=list)
 
 
+SLICES = ("kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size")
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def check(annotations: Mapping[str, str]) -> None:
+    """Raise InputError for annotations that Kueue's webhook refuses (pkg/controller/jobframework/tas_validation.go)."""
+    given = [key for key in (REQUIRED, PREFERRED, UNCONSTRAINED) if key in annotations]
+    if len(given) > 1:
+        raise InputError(f"must not contain more than one topology annotation: {', '.join(given)}")
+    for key in (REQUIRED, PREFERRED):
+        if key in annotations and not _LABEL.fullmatch(annotations[key]):
+            raise InputError(f"{key}: Invalid value: {json.dumps(annotations[key])}: it is no name of a label")
+    if annotations.get(UNCONSTRAINED, "true") not in ("true", "false"):
+        raise InputError(f"{UNCONSTRAINED}: Invalid value: {json.dumps(annotations[UNCONSTRAINED])}: must be boolean")
+    if sliced := [key for key in SLICES if key in annotations]:
+        raise InputError(f"{sliced[0]} is not supported: a lab places a set of pods as a whole")
+
+
 def wish_of(pod: Object, topologies: Sequence[Object]) -> Wish | None:
     """Return what a pod's annotations say, None if nothing. The Topology is the first one with the level."""
     notes = pod.annotations
     level = notes.get(REQUIRED) or notes.get(PREFERRED) or ""
-    if not level and UNCONSTRAINED not in notes:
+    if not level and notes.get(UNCONSTRAINED) != "true":
         return None
     known = {one.name: [str(part["nodeLabel"]) for part in one.spec["levels"]] for one in topologies}
     name = next((name for name, levels in known.items() if level in levels), next(iter(known), "default"))

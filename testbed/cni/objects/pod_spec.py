@@ -336,6 +336,7 @@ FIXED = {
     "Job": ("template", "completions", "completionMode", "selector", "manualSelector"),
     "ResourceClaim": ("devices",),
     "ResourceClaimTemplate": ("spec", "metadata"),
+    "ResourceSlice": ("driver", "nodeName", "nodeSelector", "allNodes"),
 }
 """The fields that no update changes (pkg/apis/{apps,batch,resource}/validation)."""
 
@@ -370,6 +371,7 @@ def check_containers(spec: PodSpec, where: str) -> None:
     """Raise InputError for two containers of one name, for claims that are none, and for an amount of devices that is
     no number."""
     _check_claims(spec, where)
+    _check_variables(spec, where)
     names = [container.name for container in spec.containers]
     for number, container in enumerate(spec.containers):
         if container.name in names[:number]:
@@ -382,6 +384,27 @@ def check_containers(spec: PodSpec, where: str) -> None:
                         amount(name, value)
                     except InputError as error:
                         raise InputError(f"{where}.containers[{number}].resources.{kind}: {error.message}") from None
+
+
+FIELDS = re.compile(
+    r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|spec\.(nodeName|serviceAccountName)"
+    r"|status\.(hostIP|hostIPs|podIP|podIPs)"
+)
+"""What a variable can have of its pod."""
+
+
+def _check_variables(spec: PodSpec, where: str) -> None:
+    for number, container in enumerate(spec.containers):
+        for one in container.env or ():
+            source = one.valueFrom
+            at = f"{where}.containers[{number}].env, {one.name}"
+            if source and one.value:
+                raise InputError(f"{at}: Invalid value: may not be specified when `value` is not empty")
+            given = source and [source.fieldRef, source.resourceFieldRef, source.configMapKeyRef, source.secretKeyRef]
+            if given is not None and sum(map(bool, given)) != 1:
+                raise InputError(f"{at}: Invalid value: must specify exactly one source")
+            if source and source.fieldRef and not FIELDS.fullmatch(source.fieldRef.fieldPath):
+                raise InputError(f'{at}: Invalid value: "{source.fieldRef.fieldPath}": no such field of a pod')
 
 
 def _check_claims(spec: PodSpec, where: str) -> None:

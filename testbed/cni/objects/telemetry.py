@@ -92,11 +92,17 @@ def scores(policy: PolicySpec, nodes: Mapping[str, Metrics]) -> dict[str, int]:
     return {name: max(0, MOST - place) for place, name in enumerate(ordered)}
 
 
-class Level(Free):
-    nodeLabel: Annotated[str, Field(min_length=1)]  # noqa: N815
+_LABEL = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$"
+)
 
 
-class TopologySpec(Free, Spec):
+class Level(Part):
+    nodeLabel: Annotated[str, Field(pattern=_LABEL, max_length=316)]  # noqa: N815
+
+
+class TopologySpec(Part, Spec):
     """The levels of a Topology (kueue.x-k8s.io), from the top."""
 
     levels: Annotated[list[Level], Field(min_length=1, max_length=16)]

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Any
 
 from testbed.cni.objects.dra import claims as of_pods
@@ -117,9 +118,16 @@ class Dranet:
     def __init__(self, cluster: Callable[[], Cluster]) -> None:
         self._cluster = cluster
         self._there: dict[Pod, list[Nic]] = {}
+        self._prepared: dict[str, list[Nic]] = {}
+        """What was prepared for pods, by their UIDs: once, for all their sandboxes until their node reboots."""
 
     def prepare(self, pod: Pod, known: Object) -> list[Nic]:
         """Return the NICs of a pod that is to start, as kubelet has the driver prepare them. TestbedError."""
+        if pod.uid not in self._prepared:
+            self._prepared[pod.uid] = self._prepare(pod, known)
+        return self._prepared[pod.uid]
+
+    def _prepare(self, pod: Pod, known: Object) -> list[Nic]:
         asked = of_pods.asked(known)
         look = self._cluster().look
         given = [look(of_pods.CLAIM, of_pods.name_of(known, one), known.namespace) for one in asked]
@@ -129,14 +137,17 @@ class Dranet:
                 who = f"{known.namespace}/{known.name}"
                 raise TestbedError(f"RunPodSandbox pod {who} using host network can not claim host devices")
             try:
-                nics.append(self._prepared(pod.host, claim, result, network_config.read(parameters)))
+                nics.append(self._nic(pod.host, claim, result, network_config.read(parameters)))
             except InputError as error:
                 what = f"NodePrepareResources failed for ResourceClaim {claim.name}"
                 raise TestbedError(f"failed to prepare dynamic resources: {what}: {error.message}") from None
         return nics
 
     @staticmethod
-    def _prepared(host: Host, claim: Object, result: Mapping[str, str], config: NetworkConfig) -> Nic:
+    def _nic(host: Host, claim: Object, result: Mapping[str, str], config: NetworkConfig) -> Nic:
+        users = len(of_pods.status_of(claim).get("reservedFor") or ())
+        if users > 1:
+            raise InputError(f"driver only supports one pod per claim, got {users}")
         links = host.now().links.items()
         here = {device_name(link.name): (index, link.name) for index, link in links}
         if result["device"] not in here:
@@ -158,9 +169,13 @@ class Dranet:
             return
         there = self._there.setdefault(pod, [])
         for nic in nics:
-            index = pod.host.lend(nic.interface, pod, nic.name)
-            there.append(nic)
-            rdma = self._configure(pod, nic, index)
+            try:
+                index = pod.host.lend(nic.interface, pod, nic.name)
+                there.append(nic)
+                rdma = self._configure(pod, nic, index)
+            except OSError as error:
+                what = f"error moving network device {nic.interface} to namespace {pod.name}"
+                raise TestbedError(f"{what}: {error.strerror or error}") from None
             self._cluster().put(_reported(self._cluster(), nic, pod, rdma=rdma))
             data = events.POD(host=pod.host.name)
             pod.context.emit(data, pod.name, f"{nic.interface} of {pod.host.name} is {nic.name} of the pod, by a claim")
@@ -169,7 +184,7 @@ class Dranet:
     def _configure(pod: Pod, nic: Nic, index: int) -> bool:
         """Give a NIC in a pod what the claim says. Return whether it has an RDMA device."""
         config = nic.config.interface
-        pod.kernel.set_link(index, mtu=config.mtu or 0, mac=config.hardwareAddr or "")
+        pod.kernel.set_link(index, mtu=config.mtu or 0, mac=_mac(config.hardwareAddr or ""))
         for key, word in BIG_TCP.items():
             if value := getattr(config, key):
                 pod.use("ip", "link", "set", "dev", nic.name, word, str(value))
@@ -191,8 +206,11 @@ class Dranet:
             made.add_rdma(device)
         return bool(device)
 
-    def detach(self, pod: Pod) -> None:
-        """Give the NICs of a pod that ends back to its node: up, and without addresses. A second call does nothing."""
+    def detach(self, pod: Pod, *, again: bool) -> None:
+        """Give the NICs of a pod that ends back to its node: up, and without addresses. A second call does nothing.
+        With `again` the pod gets another sandbox, and the same NICs as they were prepared."""
+        if not again:
+            self._prepared.pop(pod.uid, None)
         for nic in reversed(self._there.pop(pod, [])):
             where, data = f"{nic.interface} of {pod.host.name}", events.POD(host=pod.host.name)
             try:
@@ -207,12 +225,14 @@ class Dranet:
     def forget(self, pod: Pod) -> None:
         """Forget a pod whose sandbox is lost: the kernel gives its NICs back."""
         self._there.pop(pod, None)
+        self._prepared.pop(pod.uid, None)
 
 
 def _of_config(nic: Nic) -> Iterator[list[str]]:
     """Yield the commands of `ip` for what a claim says, routes to neighbours first."""
     for route in sorted(nic.config.routes, key=lambda route: -route.scope):
-        words = ["route", "add", route.destination, "dev", nic.name]
+        destination = str(ip_network(route.destination, strict=False))
+        words = ["route", "add", destination, "dev", nic.name]
         words += ["via", route.gateway] if route.gateway else ["scope", "link"] if route.scope == LINK else []
         words += ["src", route.source] if route.source else []
         yield _family(route.destination) + words + (["table", str(route.table)] if route.table else [])
@@ -249,6 +269,12 @@ def _of_node(host: Host, nic: Nic) -> Iterator[list[str]]:
             words = ["neighbour", "add", one["dst"], "lladdr", one.get("lladdr", ""), "nud", "permanent"]
             if "lladdr" in one:
                 yield [family, *words, "dev", nic.name]
+
+
+def _mac(text: str) -> str:
+    """Return a MAC with colons, of one of the forms that Go reads."""
+    digits = re.sub(r"[^0-9A-Fa-f]", "", text)
+    return ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
 
 
 def _family(address: str) -> list[str]:

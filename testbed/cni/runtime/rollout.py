@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.cni.objects import manifests, placement, pod_spec, workloads
+from testbed.cni.objects import gangs, manifests, placement, pod_spec, workloads
 from testbed.cni.objects.dra.claims import CLAIM
 from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
@@ -43,6 +43,8 @@ STATEFUL = ("Job", "StatefulSet", CLAIM)
 """The kinds whose status is more than a count of pods."""
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
+LONGEST_NAME = 63
+"""Characters of the name of a node of a lab, which a pod is."""
 AT_ONCE = 10
 """Pods that start or end side by side."""
 
@@ -403,7 +405,7 @@ class Workloads:
         outcomes = yield from together([partial(self._delete_pod, one) for one in pods], AT_ONCE)
         done = yield from self.reconcile()
         raise_first(outcomes)
-        waiting = {str(one): "its addresses are in use" for one in staying}
+        waiting = {str(one): f"its {'devices' if one.kind == CLAIM else 'addresses'} are in use" for one in staying}
         return done._replace(
             objects=[str(one) for one in found if str(one) not in waiting], waiting={**done.waiting, **waiting}
         )
@@ -475,11 +477,25 @@ def checked(objects: Sequence[Object], look: Callable[[str, str, str], Object | 
             problems = Problems(one.document, "" if one.document else str(one))
             manifests.check(one, model, problems)
             problems.stop()
+            _check_metadata(one, problems)
+            problems.stop()
         before = look(one.kind, one.name, one.namespace) if one.kind in pod_spec.FIXED else None
         if before and (key := pod_spec.fixed(one.kind, before.spec, one.spec)):
             problems = Problems(one.document, "" if one.document else str(one))
             problems.add(("spec", key), f"{one} is invalid: spec.{key}: Forbidden: the field is immutable")
             problems.stop(hint=f"`testbed delete {one.kind.lower()} {one.name}` first.")
+
+
+def _check_metadata(one: Object, problems: Problems) -> None:
+    """Add what is wrong with a pod's name, and with the annotations of a template."""
+    if one.kind == "Pod" and len(one.name) > LONGEST_NAME:
+        wrong = f"metadata.name: a pod of a lab has a name of {LONGEST_NAME} characters at most"
+        problems.add(("metadata", "name"), wrong)
+    template = one.spec.get("template") or {}
+    try:
+        gangs.check((template.get("metadata") or {}).get("annotations") or {})
+    except InputError as error:
+        problems.add(("spec", "template", "metadata", "annotations"), error.message)
 
 
 def _relabelled(pod: Object, given: Object) -> Object:

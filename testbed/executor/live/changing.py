@@ -101,6 +101,7 @@ def delete_pod(request: live.PodDelete, call: Call) -> None:
         hint = f"{did_you_mean(request.pod, pods)}Pods: {', '.join(pods) or 'none'}."
         raise InputError(f"{request.pod} is not a pod", hint=hint)
     pod.delete()
+    call.lab.pods.reconcile()
 
 
 class Rebooting:

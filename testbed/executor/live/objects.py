@@ -49,7 +49,7 @@ class Observed:
         always = {"Node": self.hosts, "Namespace": NAMESPACES}.get(kind, ())
         there = self.cluster.all(kind)
         known = {one.name for one in there}
-        return [*(bare(kind, name) for name in always if name not in known), *there]
+        return sorted([*(bare(kind, name) for name in always if name not in known), *there], key=_place)
 
     @cached_property
     def hosts(self) -> Mapping[str, Host]:
@@ -144,6 +144,10 @@ class Observed:
             name = f"{one.name}-{workloads.template_hash(one.spec.get('template') or {})}"
             found["updatedReplicas"] = sum(workloads.owner_of(pod)[1] == name for pod in pods)
         return found
+
+
+def _place(one: Object) -> tuple[str, str]:
+    return one.namespace, one.name
 
 
 ALL = ("Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job")
@@ -307,7 +311,8 @@ def _node(lab: Lab, data: Mapping[str, Any]) -> list[str]:
 def _claim(_: Lab, data: Mapping[str, Any]) -> list[str]:
     status = data.get("status") or {}
     devices = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    states = [word for key, word in (("allocation", "allocated"), ("reservedFor", "reserved")) if status.get(key)]
+    states = ["deleted"] if data["metadata"].get("deletionTimestamp") else []
+    states += [word for key, word in (("allocation", "allocated"), ("reservedFor", "reserved")) if status.get(key)]
     users = [one["name"] for one in status.get("reservedFor") or ()]
     given = [f"{one['pool']}/{one['device']} for {one['request']}" for one in devices]
     return [",".join(states) or "pending", ", ".join(given) or NONE, ", ".join(users) or NONE]

@@ -220,6 +220,8 @@ class Host(Node[HostInterface]):
         end = self[name]
         if end.port:
             raise InputError(f"{end} is the end of a lossless link, and cannot be given to a pod")
+        if called in [link.name for link in to.now().links.values()]:
+            raise InputError(f"{end} cannot be {called} of {to}, which has an interface of this name")
         rdma = end.rdma
         self.delete_rdma(end)
         self.kernel.set_link(end.index, up=False)
@@ -243,7 +245,7 @@ class Host(Node[HostInterface]):
         with syscalls.closing_fd(os.open(netns.path(self.namespace), os.O_RDONLY)) as here:
             lent.to.kernel.move(lent.index, here, name, end.index)
         if up:
-            self.kernel.set_link(end.index, up=True)
+            end.up()
         if lent.rdma:
             end.add_rdma(lent.rdma)
 

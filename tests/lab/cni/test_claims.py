@@ -164,15 +164,16 @@ def test_the_parameters_of_a_claim_are_what_the_nic_has_in_the_pod(lab):
             },
             "routes": [{"destination": "10.0.99.0/24", "gateway": "10.0.10.1"}],
             "neighbors": [{"destination": "10.0.10.9", "hardwareAddr": "02:00:00:00:00:09"}],
-            "rules": [{"source": "10.0.10.77", "table": 100, "priority": 50}],
+            "rules": [{"source": "10.0.10.77/32", "table": 100, "priority": 50}],
         },
     }
     node = lab.host("node1")
     mac = node["eth1"].mac
     done = apply(lab, template("nic", request("nic", "rdma"), config=[{"opaque": opaque}]), pod("a", node="node1"))
     assert "Invalid prefsrc address" in done.waiting["a"], "the driver copies the route of the node's own address"
-    node.use("ip", "address", "flush", "dev", "eth1")
-    assert lab.pods.reconcile().waiting == {}
+    assert "Invalid prefsrc address" in lab.pods.reconcile().waiting["a"], "what was prepared stays"
+    lab.pods.delete_object("Pod", "a")
+    assert apply(lab, pod("a", node="node1")).waiting == {}, "the NIC came back without the address"
     a = lab.nodes["a"]
     end = a["rdma0"]
     assert (str(end.address()), end.mtu, end.mac) == ("10.0.10.77/24", 1400, MAC)
@@ -281,3 +282,48 @@ def test_soft_roce_moves_in_exclusive_mode_too(lab):
     assert a.run("rdma", "link").stdout.count("link ") == 1
     with connected(a["eth1"], b["eth1"]) as (here, _):
         assert here.write(4096, within=3).ok
+
+
+def two_nics(name):
+    """A claim of two NICs, both with one name in the pod."""
+    opaque = {"driver": "dra.net", "parameters": {"interface": {"name": name}}}
+    both = request("nics", "rdma", count=2)
+    return template("nic", both, config=[{"opaque": opaque}])
+
+
+@pytest.mark.parametrize("name", ["net0", "lo"])
+def test_a_nic_that_cannot_have_its_name_stays_with_its_node(lab, name):
+    done = apply(lab, two_nics(name), pod("a", node="node1"), pod("b", node="none"))
+    assert "which has an interface of this name" in done.waiting["a"]
+    assert lab.nodes.get("a") is None
+    node = lab.host("node1")
+    assert [node[end].is_up for end in ("eth1", "eth2")] == [True, True]
+    lab.pods.delete_object("Pod", "a")
+    lab.reboot("node1")
+    assert node["eth1"].address()
+
+
+def test_what_the_kernel_refuses_of_a_nic_is_the_reason_of_its_pod_alone(lab):
+    opaque = {"driver": "dra.net", "parameters": {"interface": {"mtu": 100_000}}}
+    bad = template("nic", request("nic", "rdma"), config=[{"opaque": opaque}])
+    lab.pods.apply(bad)
+    lab.pods.apply(template("good", request("nic", "rdma")))
+    done = apply(lab, pod("a", node="node1"), pod("b", "good", node="node2"))
+    assert done.waiting == {"a": "error moving network device eth1 to namespace a: Invalid argument"}
+    assert nics(lab, "b") == {"b": ["eth1"]}
+    assert lab.host("node1")["eth1"].is_up
+
+
+def test_a_claim_is_for_one_pod_and_not_for_new_ones_while_it_is_deleted(lab):
+    named = [pod(name, node="node1") for name in ("a", "b", "c")]
+    for one in named:
+        one["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimName": "mine"}]
+    apply(lab, made("ResourceClaim", "mine", {"devices": {"requests": [request("nic", "rdma")]}}), named[0])
+    assert "driver only supports one pod per claim, got 2" in apply(lab, named[1]).waiting["b"]
+    lab.pods.delete_object("Pod", "b")
+    assert lab.pods.delete_object("ResourceClaim", "mine").waiting == {
+        "ResourceClaim/default/mine": "its devices are in use"
+    }
+    assert apply(lab, named[2]).waiting == {"c": 'resourceclaim "mine" is being deleted'}
+    lab.pods.delete_object("Pod", "a")
+    assert lab.pods.reconcile().waiting == {"c": 'resourceclaim "mine" not found'}

@@ -12,6 +12,8 @@ from testbed.cni.objects.dra.selectors import Device, Quantity, Version, matches
 from testbed.cni.objects.placement import NodeView
 from testbed.errors import InputError
 
+TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+HUGE = f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, {TEN}.all(f, a + b > 0))))))"
 ROOT = "resource.kubernetes.io/pcieRoot"
 NIC = Device(
     "dra.net",
@@ -38,6 +40,10 @@ NIC = Device(
         ('int(device.attributes["dra.net"].ifName.substring(3, 4)) < 4', True),
         ('device.driver.split(".").size() == 2 && device.driver.indexOf(".") == 3', True),
         ('device.driver.replace("dra", "x").charAt(0) == "x" && [3, 1].min() == 1', True),
+        ('quantity("1e3") == quantity("1k") && quantity("500m") == quantity("0.5")', True),
+        ('semver("1.2.3-rc.2").isLessThan(semver("1.2.3-rc.10"))', True),
+        ('semver("1.2.3").isGreaterThan(semver("1.2.3-rc.10"))', True),
+        ("type(1) == int", True),
         ('["a", "b"].join("-") == "a-b" && device.driver.reverse().lastIndexOf("t") == 0', True),
     ],
 )
@@ -57,6 +63,9 @@ def test_an_expression_selects(expression, found):
         ('device.attributes["dra.net"].?speed', "has no optional types"),
         ('device.driver.find("[a-z]") == "d"', "a lab's evaluator of CEL has no function find"),
         ("device.driver.substring(5, 99) == '1'", "runtime error: index out of range: 5"),
+        ("device.driver == 5", "runtime error: no such overload"),
+        ("int(device.driver) == 1", "runtime error: type conversion error"),
+        (HUGE, "actual cost limit exceeded"),
         ("quantity('abc') == quantity('1')", "'abc' is not a quantity such as 40Gi"),
         ('device.attributes["dra.net"].numaNode', "CEL result of type IntType could not be converted to bool"),
         ("(" * 500 + "1" + ")" * 500, "it is nested too deep"),
@@ -276,7 +285,15 @@ def test_a_claim_that_is_no_pod_s_own():
         ({"interface": {"hardwareAddr": "x"}}, "invalid Hardware Address format 'x'"),
         ({"routes": [{"gateway": "10.0.0.1"}]}, "routes[0].destination: cannot be empty"),
         ({"routes": [{"destination": "10.0.0.0/8", "scope": 3}]}, "invalid scope '3'"),
-        ({"neighbors": [{"destination": "10.0.0.1"}]}, "neighbors[0].hardwareAddr"),
+        ({"neighbors": [{"destination": "10.0.0.1"}]}, "neighbors[0].hardwareAddress"),
+        ({"interface": {"addresses": ["10.0.0.1/255.255.255.0"]}}, "invalid IP CIDR format"),
+        ({"interface": {"addresses": ["fe80::1%eth0/64"]}}, "invalid IP CIDR format"),
+        ({"interface": {"vrf": {"name": "red"}}}, "interface.vrf: a lab's driver does not have it"),
+        ({"routes": [{"destination": "10.0.0.1", "gateway": "10.0.0.2"}]}, "(host routes use /32 or /128)"),
+        ({"routes": [{"destination": "10.0.0.0/8", "gateway": "fd00::1"}]}, "routes[0].gateway: must be of the same"),
+        ({"rules": [{"source": "10.0.0.1"}]}, "rules[0].source: invalid CIDR format"),
+        ({"rules": [{"source": "10.0.0.1/32", "priority": 40000}]}, "rules[0].priority: must be between 0 and 32767"),
+        ({"rules": [{"source": "10.0.0.1/32", "destination": "fd00::/8"}]}, "must be of the same IP family"),
         ({"rules": [{"source": "x"}]}, "rules[0].source"),
     ],
 )
@@ -284,4 +301,5 @@ def test_parameters_that_the_driver_refuses(parameters, wrong):
     with pytest.raises(InputError) as said:
         network_config.read(parameters)
     assert wrong in str(said.value)
-    assert network_config.read({}).routes == []
+    right = {"destination": "10.7.0.1/16", "gateway": "10.0.0.1"}
+    assert network_config.read({"routes": [right], "interface": {"hardwareAddr": "0000.5e00.5301"}})

@@ -82,6 +82,22 @@ def test_what_annotations_say():
     assert wish_of(pod(**{gangs.UNCONSTRAINED: "true"}), []) == Wish("", False, "default", list(gangs.LEVELS))
 
 
+@pytest.mark.parametrize(
+    ("annotations", "wrong"),
+    [
+        ({gangs.REQUIRED: LEAF, gangs.PREFERRED: LEAF}, "must not contain more than one topology annotation"),
+        ({gangs.REQUIRED: "not a label!!"}, "it is no name of a label"),
+        ({gangs.UNCONSTRAINED: "maybe"}, "must be boolean"),
+        ({gangs.REQUIRED: LEAF, gangs.SLICES[1]: "2"}, "podset-slice-size is not supported"),
+    ],
+)
+def test_what_kueues_webhook_refuses(annotations, wrong):
+    with pytest.raises(InputError, match=wrong):
+        gangs.check(annotations)
+    gangs.check({gangs.UNCONSTRAINED: "false"})
+    assert wish_of(pod(**{gangs.UNCONSTRAINED: "false"}), []) is None
+
+
 UP, OWN = "leaf_uplink_transmit_bytes_per_second", "node_network_transmit_bytes_per_second"
 
 

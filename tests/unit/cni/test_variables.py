@@ -67,8 +67,6 @@ def test_what_is_not_there_is_left_out_only_if_it_is_optional():
         made(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "Z"}}}])
     with pytest.raises(ConfigError, match='secret "z" not found'):
         made(envFrom=[{"secretRef": {"name": "z"}}])
-    with pytest.raises(ConfigError, match="unsupported fieldPath: spec"):
-        made(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}}])
 
 
 def test_a_resource_of_the_container():

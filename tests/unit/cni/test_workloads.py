@@ -26,6 +26,11 @@ def workload(kind: str, template: dict[str, Any] | None = None, **spec: Any) -> 
     return manifests.make({"apiVersion": version, "kind": kind, "metadata": {"name": "web"}, "spec": given})
 
 
+def variable(path: str, **given: str) -> dict[str, Any]:
+    source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}, **given}
+    return {"containers": [{"name": "main", "env": [source]}]}
+
+
 class Cluster:
     """The objects and pods, and the rounds of the controllers."""
 
@@ -324,6 +329,11 @@ def test_a_paused_deployment_is_not_updated():
             workload("Deployment", {"containers": [{"name": "m"}, {"name": "m"}]}),
             'spec.template.spec.containers: Duplicate value: "m"',
         ),
+        (
+            workload("Deployment", variable("metadata.name", value="x")),
+            "may not be specified when `value` is not empty",
+        ),
+        (workload("Deployment", variable("spec.nosuch")), 'Invalid value: "spec.nosuch": no such field of a pod'),
         (workload("Deployment", {"tolerations": [{"effect": "NoSchedul"}]}), "effect"),
         (workload("Deployment", replicas=10**9), "spec.replicas: Input should be less than or equal to 5000"),
         (workload("Job", {"restartPolicy": "Never"}, completionMode="Indexed"), "when completion mode is Indexed"),

@@ -13,7 +13,7 @@ from testbed.cni.objects.dra.allocation import Given
 from testbed.cni.objects.dra.kinds import ClaimSpec, ClassSpec, SliceSpec
 from testbed.cni.objects.dra.network_config import DRIVER
 from testbed.cni.objects.dra.selectors import Device
-from testbed.cni.objects.manifests import Object, make
+from testbed.cni.objects.manifests import Object, is_terminating, make
 from testbed.cni.objects.placement import NodeView, term_matches
 from testbed.cni.objects.pod_spec import PodClaim, PodSpec
 from testbed.errors import InputError
@@ -48,6 +48,8 @@ def missing(pod: Object, look: Look) -> list[Object]:
         there = look(CLAIM, name, pod.namespace)
         if there is None and one.resourceClaimName:
             raise InputError(f'resourceclaim "{name}" not found')
+        if there and is_terminating(there) and not _reserves(there, pod):
+            raise InputError(f'resourceclaim "{name}" is being deleted')
         if there is None:
             template = look(TEMPLATE, one.resourceClaimTemplateName, pod.namespace)
             if template is None:
@@ -71,6 +73,11 @@ def _made(pod: Object, name: str, of_pod: str, template: Object) -> Object:
     }
     spec = template.spec["spec"]
     return make({"apiVersion": template.data["apiVersion"], "kind": CLAIM, "metadata": metadata, "spec": spec})
+
+
+def _reserves(claim: Object, pod: Object) -> bool:
+    users = status_of(claim).get("reservedFor") or ()
+    return pod.data["metadata"].get("uid") in [one["uid"] for one in users]
 
 
 def _owner(claim: Object) -> str:

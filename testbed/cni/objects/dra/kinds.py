@@ -3,11 +3,12 @@
 Sources: Kubernetes API 1.34, resource.k8s.io; its validation (pkg/apis/resource/validation).
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from testbed.cni.objects.dra.selectors import LONGEST, Device, Quantity, Version, compiled
 from testbed.cni.objects.kinds import Free, Metadata, Part, Spec
@@ -21,6 +22,11 @@ MOST_DEVICES = 128
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]{0,31}")
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_ATTRIBUTE = re.compile(r"([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
+_POOL = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)*$"
+MOST_OPAQUE = 10 * 1024
+"""Bytes of the parameters for a driver (OpaqueParametersMaxLength)."""
 DomainName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
 
 
@@ -38,7 +44,7 @@ Selectors = Annotated[list[DeviceSelector], Field(max_length=MOST)]
 class Exact(Part):
     """What a request, or an alternative of it, asks for."""
 
-    deviceClassName: Annotated[str, Field(min_length=1)]  # noqa: N815 (Kubernetes' names, here and below)
+    deviceClassName: Annotated[str, Field(pattern=_SUBDOMAIN)]  # noqa: N815 (Kubernetes' names, here and below)
     selectors: Selectors = Field(default_factory=list)
     allocationMode: Literal["ExactCount", "All"] = "ExactCount"  # noqa: N815
     count: Annotated[int, Field(ge=1)] | None = None
@@ -84,6 +90,9 @@ class Request(Part):
         forms = [bool(self.exactly), bool(self.firstAvailable), bool(self.deviceClassName)]
         if sum(forms) != 1:
             raise InputError("Required value: exactly one of `exactly` or `firstAvailable` is required", where=where)
+        names = [name for name, _ in self.options()]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f'Duplicate value: "{twice[0].rpartition("/")[2]}"', where=f"{where}.firstAvailable")
         for name, option in self.options():
             form = "exactly" if self.exactly else "firstAvailable" if name != self.name else ""
             option.check_counts(".".join(filter(None, (where, form))))
@@ -102,6 +111,13 @@ class Constraint(Part):
 class Opaque(Part):
     driver: DomainName
     parameters: dict[str, Any]
+
+    @field_validator("parameters")
+    @classmethod
+    def _is_short(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if len(json.dumps(given)) > MOST_OPAQUE:
+            raise ValueError(f"may not be more than {MOST_OPAQUE} bytes")
+        return given
 
 
 class ClassConfig(Part):
@@ -219,9 +235,9 @@ class SliceDevice(Basic):
 
 
 class PoolOf(Part):
-    name: Annotated[str, Field(min_length=1)]
-    generation: int = 0
-    resourceSliceCount: int = 1  # noqa: N815
+    name: Annotated[str, Field(pattern=_POOL, max_length=253)]
+    generation: Annotated[int, Field(ge=0)] = 0
+    resourceSliceCount: Annotated[int, Field(ge=1)] = 1  # noqa: N815
 
 
 class NodeTermsOf(Part):
@@ -265,6 +281,8 @@ class SliceSpec(Part, Spec):
         return Device(self.driver, self.pool.name, one.name, attributes, capacity)
 
     def _full(self, name: str) -> str:
+        if not _ATTRIBUTE.fullmatch(name):
+            raise InputError(f'"{name}" must be a C identifier, with a domain before it or not')
         return name if "/" in name else f"{self.driver}/{name}"
 
 

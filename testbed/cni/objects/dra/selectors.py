@@ -13,22 +13,45 @@ from typing import Any
 import celpy
 from celpy import celtypes
 from celpy.celparser import CELParseError
-from celpy.evaluation import CELEvalError
+from celpy.evaluation import CELEvalError, Evaluator
 
 from testbed.errors import InputError
 
 LONGEST = 10 * 1024
 """Characters of an expression (CELSelectorExpressionMaxLength)."""
 DEVICE = "device"
+TYPES = (
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+)
 MACROS = ("all", "exists", "exists_one", "filter", "map")
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-UNITS |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
-_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(\.[0-9]{1,9})?)(?P<unit>[kMGTP]|[KMGTP]i)?")
-_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})")
+UNITS: dict[str, float] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+UNITS |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+UNITS |= {"n": 1e-9, "u": 1e-6, "m": 1e-3, "E": 10**18}
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?[0-9]{1,18}(\.[0-9]{1,9})?)(?:(?P<unit>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+)
+_VERSION = re.compile(
+    r"(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})"
+    r"(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?"
+)
+MOST_COST = 20_000
+"""Parts of an expression that are evaluated for one device, at most. kube-scheduler counts otherwise
+(CELSelectorExpressionMaxCost)."""
 
 
 class Quantity(float):
-    """An amount as Kubernetes writes it, such as 40Gi."""
+    """An amount as Kubernetes writes it, such as 40Gi, 500m or 1e3."""
 
     @classmethod
     def of(cls, text: str) -> "Quantity":
@@ -36,11 +59,11 @@ class Quantity(float):
         match = _QUANTITY.fullmatch(str(text))
         if not match:
             raise InputError(f"{str(text)!r} is not a quantity such as 40Gi")
-        return cls(float(match["number"]) * UNITS[match["unit"] or ""])
+        return cls(float(match["number"]) * UNITS[match["unit"] or ""] * 10.0 ** int(match["exponent"] or 0))
 
 
-class Version(tuple[int, ...]):
-    """A semantic version without a pre-release."""
+class Version(tuple[Any, ...]):
+    """A semantic version, in the order of semver.org: a pre-release comes before its release."""
 
     __slots__ = ()
 
@@ -50,7 +73,8 @@ class Version(tuple[int, ...]):
         match = _VERSION.fullmatch(str(text))
         if not match:
             raise InputError(f"{str(text)!r} is not a version such as 1.2.3")
-        return cls(int(one) for one in match.groups())
+        parts = [(0, int(one), "") if one.isdigit() else (1, 0, one) for one in (match[4] or "").split(".") if one]
+        return cls((int(match[1]), int(match[2]), int(match[3]), not parts, tuple(parts)))
 
 
 @dataclass(frozen=True)
@@ -125,9 +149,35 @@ OPTIONAL = re.compile(r"\.\?|\[\?")
 KNOWN = {*FUNCTIONS, *celpy.evaluation.base_functions, *MACROS, "has", "dyn"}
 
 
+class _TooCostlyError(Exception):
+    """An expression has had all that it may cost."""
+
+
+class _Evaluator(Evaluator):
+    """An evaluator that counts what it does, in macros, too."""
+
+    def __init__(self, ast: Any, activation: Any, left: list[int]) -> None:
+        super().__init__(ast, activation)
+        self._left = left
+
+    def sub_evaluator(self, ast: Any) -> "_Evaluator":
+        return _Evaluator(ast, self.activation, self._left)
+
+    def visit(self, tree: Any) -> Any:
+        self._left[0] -= 1
+        if self._left[0] < 0:
+            raise _TooCostlyError
+        return super().visit(tree)
+
+
+class _Runner(celpy.InterpretedRunner):
+    def evaluate(self, context: Any) -> Any:
+        return _Evaluator(self.ast, self.new_activation(), [MOST_COST]).evaluate(context)
+
+
 @functools.cache
 def _environment() -> celpy.Environment:
-    return celpy.Environment(runner_class=celpy.InterpretedRunner)
+    return celpy.Environment(runner_class=_Runner)
 
 
 @functools.lru_cache(512)
@@ -150,7 +200,7 @@ def compiled(expression: str) -> celpy.Runner:
 
 def _undeclared(tree: Any) -> Iterator[str]:
     """Yield the names in lark's tree of an expression that nothing declares."""
-    bound = {DEVICE}
+    bound = {DEVICE, *TYPES}
     for one in tree.iter_subtrees():
         if one.data == "member_dot_arg" and str(one.children[1]) in MACROS:
             (variable, *_) = one.children[2].children
@@ -204,6 +254,8 @@ def matches(expression: str, device: Device) -> bool:
         raise InputError(f"runtime error: {_reason(error)}") from None
     except RecursionError:
         raise InputError("runtime error: it is nested too deep") from None
+    except _TooCostlyError:
+        raise InputError("runtime error: operation cancelled: actual cost limit exceeded") from None
     except (ValueError, TypeError, IndexError, AttributeError) as error:  # of a function above
         raise InputError(f"runtime error: {error}") from None
     if not isinstance(found, celtypes.BoolType | bool):
@@ -212,7 +264,10 @@ def matches(expression: str, device: Device) -> bool:
 
 
 def _reason(error: CELEvalError) -> str:
+    """Return the words of Kubernetes' evaluator for an error."""
     text = str(error.args[0])
     if match := re.fullmatch(r"no such member in mapping: '(.*)'", text):
         return f"no such key: {match[1]}"
-    return text
+    if "no matching overload" in text:
+        return "no such overload"
+    return "type conversion error" if text == "return error for overflow" else text
