@@ -233,7 +233,7 @@ class PodNetworks:
 
         jobs = [partial(delete, *begun) for begun in reversed(self._attached.get(pod, []))]
         try:
-            if self._dranet:
+            if self._dranet and pod in self._attached:
                 self._dranet.detach(pod, again=again)
             raise_first((yield from together(jobs, at_once=1)))
         finally:
@@ -249,7 +249,7 @@ class PodNetworks:
 
     def forget(self, pod: Pod, *, again: bool = False) -> None:
         self._devices.give_back(pod)
-        if self._dranet and not again:
+        if self._dranet and pod in self._attached and not again:
             self._dranet.forget(pod)
         if (begun := self._attached.pop(pod, None)) is not None and not again:
             with named(f"pod {pod.name}"), storing([network.name for network, _ in begun]):
