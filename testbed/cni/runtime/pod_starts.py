@@ -68,7 +68,7 @@ class PodStarts:
         for run in [run for run in waiting if run.node]:
             self._take(run, nodes)
         for run in waiting:
-            wish, gang = together.get(owner_of(run.pod), (None, [run]))
+            wish, gang = together.get(_gang_of(run.pod), (None, [run]))
             if not run.node and not run.reason:
                 self._place_gang(wish, gang, nodes, crowd) if wish else self._place_one(run, nodes, crowd)
             if run.reason:
@@ -93,23 +93,24 @@ class PodStarts:
             if node.name == run.node:
                 node.free.subtract(placement.asked(run.pod))
 
-    def _gangs(self, waiting: Sequence[Run]) -> dict[tuple[str, str], tuple[Wish, list[Run]]]:
+    def _gangs(self, waiting: Sequence[Run]) -> dict[tuple[str, str, str], tuple[Wish, list[Run]]]:
         """Return the pods without a node whose workload is in a queue of Kueue and says how near they are to be to each
         other, by their controllers."""
         topologies = self._cluster.all("Topology")
-        found: dict[tuple[str, str], tuple[Wish, list[Run]]] = {}
+        found: dict[tuple[str, str, str], tuple[Wish, list[Run]]] = {}
         for run in waiting:
             if run.node or run.reason or not (wish := gangs.wish_of(run.pod, topologies)):
                 continue
             if gangs.QUEUE in {**self._top(run.pod).labels, **run.pod.labels}:
-                found.setdefault(owner_of(run.pod), (wish, []))[1].append(run)
+                found.setdefault(_gang_of(run.pod), (wish, []))[1].append(run)
         return found
 
     def _top(self, one: Object) -> Object:
-        """Return the controller at the top of an object's controllers, which is itself without one."""
-        kind, name = owner_of(one)
-        there = self._cluster.look(kind, name, one.namespace) if kind else None
-        return self._top(there) if there else one
+        """Return the controller of a pod, or that of its ReplicaSet; the pod itself without one."""
+        for _ in range(2):
+            kind, name = owner_of(one)
+            one = (self._cluster.look(kind, name, one.namespace) if kind else None) or one
+        return one
 
     def _place_gang(self, wish: Wish, gang: Sequence[Run], nodes: Sequence[NodeView], crowd: Crowd) -> None:
         """Give all pods of a gang nodes, or the reason to all."""
@@ -244,3 +245,9 @@ class PodStarts:
             host_network=bool(pod.spec.get("hostNetwork")),
             manifest=pod.data,
         )
+
+
+def _gang_of(pod: Object) -> tuple[str, str, str]:
+    """Return the namespace, kind and name of a pod's controller, of one without a controller its own."""
+    kind, name = owner_of(pod)
+    return (pod.namespace, kind, name) if kind else (pod.namespace, pod.kind, pod.name)

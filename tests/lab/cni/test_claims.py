@@ -327,3 +327,14 @@ def test_a_claim_is_for_one_pod_and_not_for_new_ones_while_it_is_deleted(lab):
     assert apply(lab, named[2]).waiting == {"c": 'resourceclaim "mine" is being deleted'}
     lab.pods.delete_object("Pod", "a")
     assert lab.pods.reconcile().waiting == {"c": 'resourceclaim "mine" not found'}
+
+
+def test_pods_without_a_workload_are_no_gang(lab):
+    """Each of two pods in a queue, and one that is in none, is placed by itself."""
+    notes = {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}
+    queue = {"kueue.x-k8s.io/queue-name": "training"}
+    spec = {"containers": [{"name": "main"}]}
+    queued = [made("Pod", name, spec, "v1", labels=queue, annotations=notes) for name in ("a", "b")]
+    done = apply(lab, *queued, made("Pod", "c", spec, "v1"))
+    assert done.waiting == {}
+    assert [lab.nodes[name].host.name for name in ("a", "b", "c")] == ["node1", "node1", "node2"]
