@@ -31,12 +31,11 @@ class Above(NamedTuple):
 def above(host: Host, nodes: Nodes) -> Above:
     """Return what is above a host. NICs with RDMA count; if it has none, all do."""
     ports = list(_ports(host, nodes))
-    leaves = {other.name for node in nodes.values() if _is_machine(node) for other in _switches(_ports(node, nodes))}
     levels: list[list[str]] = [sorted({port.node.name for port in ports})]
-    seen = leaves | {*levels[0]}
+    seen = {*levels[0]}
     for _ in LEVELS[1:]:
         ups = {port.node.name for name in levels[-1] for port in _peers(nodes[name], nodes)} - seen
-        ups = {name for name in ups if isinstance(nodes[name], Switch)}
+        ups = {name for name in ups if isinstance(nodes[name], Switch) and not _is_leaf(name, nodes)}
         levels.append(sorted(ups))
         seen |= ups
     return Above(ports, levels)
@@ -52,8 +51,10 @@ def _is_machine(node: Node[Any]) -> bool:
     return isinstance(node, Host) and not isinstance(node, Pod)
 
 
-def _switches(ports: Iterable[Interface]) -> set[Any]:
-    return {port.node for port in ports}
+def _is_leaf(switch: str, nodes: Nodes) -> bool:
+    """Return whether NICs of a host are cabled to a switch."""
+    machines = {end.node.name for end in _peers(nodes[switch], nodes) if _is_machine(nodes[end.node.name])}
+    return any(port.node.name == switch for name in machines for port in _ports(nodes[name], nodes))
 
 
 def _ports(host: Node[Any], nodes: Nodes) -> Iterable[Interface]:

@@ -140,13 +140,14 @@ def template_hash(template: Mapping[str, Any]) -> str:
     return "".join(LETTERS[ord(digit) % len(LETTERS)] for digit in str(digest))
 
 
-def _suffix(of: str, number: int) -> str:
-    digest = hashlib.sha256(f"{of}/{number}".encode()).digest()
+def suffix(of: str) -> str:
+    """Return the last five letters of a made name, where a cluster draws them."""
+    digest = hashlib.sha256(of.encode()).digest()
     return "".join(LETTERS[byte % len(LETTERS)] for byte in digest[:5])
 
 
 def _drawn(base: str, owner: Object, number: Callable[[], int]) -> str:
-    return f"{base}-"[:LONGEST_BASE] + _suffix(str(owner), number())
+    return f"{base}-"[:LONGEST_BASE] + suffix(f"{owner}/{number()}")
 
 
 def _pod(owner: Object, name: str, labels: Mapping[str, str], spec: Mapping[str, Any] | None = None) -> Object:

@@ -85,12 +85,11 @@ def _attributes(host: Host, index: int, link: LinkState, *, rdma: bool) -> dict[
         "ifName": link.name,
         "mac": link.mac,
         "encapsulation": "ether",
-        "alias": "",
         "state": "up" if link.carrier else "down",
         "type": kind,
         **{f"ipv{family}": ",".join(given) for family, given in ips.items() if given},
     }
-    flags = {"ebpf": False, "sriov": False, "virtual": not hardware, "rdma": rdma}
+    flags = {"sriov": False, "virtual": not hardware, "rdma": rdma}
     found: dict[str, dict[str, Any]] = {key: {"string": value} for key, value in texts.items()}
     found |= {key: {"bool": value} for key, value in flags.items()}
     return {f"{DRIVER}/{key}": value for key, value in {**found, "mtu": {"int": link.mtu}}.items()}

@@ -3,12 +3,11 @@
 Sources: Kubernetes 1.34, staging/src/k8s.io/dynamic-resource-allocation/resourceclaim; pkg/controller/resourceclaim.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from testbed.cni.ipam.reclaim import ENDED
 from testbed.cni.objects.dra.allocation import Given
 from testbed.cni.objects.dra.kinds import ClaimSpec, ClassSpec, SliceSpec
 from testbed.cni.objects.dra.network_config import DRIVER
@@ -16,13 +15,12 @@ from testbed.cni.objects.dra.selectors import Device
 from testbed.cni.objects.manifests import Object, is_terminating, make
 from testbed.cni.objects.placement import NodeView, term_matches
 from testbed.cni.objects.pod_spec import PodClaim, PodSpec
+from testbed.cni.objects.workloads import suffix
 from testbed.errors import InputError
 
 CLAIM, TEMPLATE, CLASS, SLICE = "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice"
 VERSION = "resource.k8s.io/v1"
 FOR_POD = "resource.kubernetes.io/pod-claim-name"
-LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-ENDED = ("Succeeded", "Failed")
 Look = Callable[[str, str, str], Object | None]
 """Returns the object of a kind, a name and a namespace."""
 
@@ -36,8 +34,8 @@ def name_of(pod: Object, one: PodClaim) -> str:
     """Return the name of the claim: of one of a template a made one, the same for each sandbox of the pod."""
     if one.resourceClaimName:
         return one.resourceClaimName
-    digest = hashlib.sha256(f"{pod}/{pod.data['metadata'].get('uid', '')}/{one.name}".encode()).digest()
-    return f"{pod.name}-{one.name}-{''.join(LETTERS[byte % len(LETTERS)] for byte in digest[:5])}"
+    uid = pod.data["metadata"].get("uid", "")
+    return f"{pod.name}-{one.name}-{suffix(f'{pod}/{uid}/{one.name}')}"
 
 
 def missing(pod: Object, look: Look) -> list[Object]:
@@ -240,4 +238,4 @@ def network_configs(claims: Sequence[Object]) -> Iterator[tuple[Object, Mapping[
     for claim in claims:
         for one in results(claim):
             if one["driver"] == DRIVER:
-                yield claim, one, json.loads(json.dumps(configs_of(claim, one["request"], DRIVER) or {}))
+                yield claim, one, configs_of(claim, one["request"], DRIVER) or {}
