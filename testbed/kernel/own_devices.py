@@ -42,6 +42,9 @@ SHOWN: Mapping[str, Path] = {
 NET = "class/net", "devices/virtual/net"
 """Directories below /sys that a node has of its own. A physical NIC is a link to its bus, which is not there."""
 RUN = Path("/run")
+Binds = Mapping[str, Path]
+"""Files and directories that programs find at other places, by these places, which exist."""
+NO_BINDS: Binds = {}
 NAMES = "netns"
 """The directory of /run with the names of network namespaces. A node has its own: `ip netns add` of a program stays."""
 SHARED = "testbed", "systemd", "frr/{namespace}"
@@ -291,9 +294,10 @@ def directory(namespace: str) -> Path:
 
 
 @contextlib.contextmanager
-def entered(namespace: str, devices_of: str = "", *, own_run: bool = True) -> Iterator[None]:
+def entered(namespace: str, devices_of: str = "", *, own_run: bool = True, binds: Binds = NO_BINDS) -> Iterator[None]:
     """Run the block in a network namespace; programs that it starts find that namespace's devices, or those of
-    `devices_of`, and its /run, or with `own_run` False the machine's. In a namespace of no node they find all."""
+    `devices_of`, and its /run, or with `own_run` False the machine's, and the files of `binds`. In a namespace of no
+    node they find all."""
     own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
@@ -313,6 +317,10 @@ def entered(namespace: str, devices_of: str = "", *, own_run: bool = True) -> It
         for name, where in SHOWN.items():
             if where.exists():
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)
+        if binds:
+            mounts.mount("none", "/", mounts.MS_SLAVE)  # else the machine would get them, too
+        for place, source in binds.items():
+            mounts.mount(source, place, mounts.MS_BIND)
         yield
 
 

@@ -6,7 +6,8 @@ import errno
 import functools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ class Namespace:
         """True after its end."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
+        self.binds: dict[str, Path] = {}
+        """Files and directories that its programs find at other places, by these places: see `bind`."""
         self.boots = 0
         """How often it has been rebooted."""
         self._files = 0
@@ -78,6 +81,11 @@ class Namespace:
         self.context.scheduler.namespaces[self.namespace] = None
 
     def __str__(self) -> str:
+        return self.name
+
+    @property
+    def host_name(self) -> str:
+        """Return the host name of its programs."""
         return self.name
 
     @functools.cached_property
@@ -151,7 +159,10 @@ class Namespace:
         self, command: Sequence[str], launcher: Sequence[str], within: float, text: str, *, check: bool
     ) -> CompletedProcess[str]:
         ready = self.context.scheduler.ready
-        return processes.run(self.name, self.namespace, command, within, text, ready, self.env, launcher, check=check)
+        binds = {} if launcher else self.binds
+        return processes.run(
+            self.name, self.namespace, command, within, text, ready, self.env, launcher, binds=binds, check=check
+        )
 
     def ping(self, ip: AnAddress, *, within: float) -> bool:
         """Return whether one echo request is answered; `within` in seconds."""
@@ -174,7 +185,15 @@ class Namespace:
         scheduler = self.context.scheduler
         launcher = self.launcher(command[0])
         process = Process(
-            self.name, self.namespace, command, log, scheduler.ready, self.env, launcher=launcher, own_run=own_run
+            self.name,
+            self.namespace,
+            command,
+            log,
+            scheduler.ready,
+            self.env,
+            launcher=launcher,
+            own_run=own_run,
+            binds={} if launcher else self.binds,
         )
         scheduler.programs.follow(process, emit)
         self.defer(process.stop)
@@ -198,6 +217,18 @@ class Namespace:
             if why:
                 self.context.scheduler.programs.warnings.append(f"{self.name}: exec {text} failed: {why}")
 
+    def bind(self, source: Path, place: str) -> None:
+        """Let programs that start from now on find a file or a directory at `place`, too. What the machine does not
+        have there to mount it on is made, and goes with the node."""
+        path = Path(place)
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        (path if source.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch()
+        for one in reversed(missing):
+            self.defer(partial(_remove_empty, one))
+        self.binds[place] = source
+
     def defer(self, undo: Callable[[], object]) -> None:
         """Register `undo` to be called when the node is taken down, before its devices go; the last one first."""
         self._undo.callback(undo)
@@ -219,3 +250,11 @@ class Namespace:
             self.ip.close()
         own_devices.remove(self.namespace)
         netns.delete(self.namespace)
+
+
+def _remove_empty(path: Path) -> None:
+    with suppress(OSError):  # another node has it, too, or has removed it
+        if path.is_dir():
+            path.rmdir()
+        elif path.stat().st_size == 0:
+            path.unlink()

@@ -17,7 +17,7 @@ from testbed.lab.context import Context
 from testbed.lab.fabric import Above
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node, take_down
-from testbed.lab.nodes.host_node import Host, Pod, PodMetadata
+from testbed.lab.nodes.host_node import Host, Pod, PodMetadata, Program
 from testbed.lab.steps import Steps, pause, together
 from testbed.protocol import events
 from testbed.topology import Container
@@ -75,9 +75,9 @@ class Objects(Protocol):
     Known are NetworkAttachmentDefinition, SpiderMultusConfig, SpiderCoordinator, SpiderIPPool, SpiderSubnet,
     SpiderReservedIP, SriovNetworkNodePolicy, SriovNetwork, SriovIBNetwork, MacvlanNetwork, HostDeviceNetwork,
     IPoIBNetwork, NicClusterPolicy, Service, NetworkPolicy, MultiNetworkPolicy, ConfigMap, Secret, Namespace, Node, Pod,
-    Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet, Job, DeviceClass, ResourceClaim,
-    ResourceClaimTemplate, ResourceSlice, Topology and TASPolicy. `lab.pods` makes the Pods, a SpiderMultusConfig
-    makes a NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
+    Deployment, ReplicaSet, StatefulSet, ControllerRevision, DaemonSet, Job, PyTorchJob, TFJob, MPIJob, DeviceClass,
+    ResourceClaim, ResourceClaimTemplate, ResourceSlice, Topology and TASPolicy. `lab.pods` makes the Pods, a
+    SpiderMultusConfig makes a NetworkAttachmentDefinition, and a SpiderSubnet a SpiderIPPool for each application.
     """
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> list[str]:
@@ -106,6 +106,8 @@ class PodRequest(NamedTuple):
     name: str
     networks: Sequence[Network] = ()
     metadata: PodMetadata = PodMetadata()
+    program: Program | None = None
+    """Starts the program of a pod that has no container."""
 
 
 class Lost(NamedTuple):
@@ -134,6 +136,8 @@ class Start:
 
     networks: Sequence[Network] = ()
     caller: Caller = Caller()
+    program: Program | None = None
+    """Starts the programs of pods whose images the lab does not have."""
 
 
 class Maker(NamedTuple):
@@ -169,6 +173,9 @@ class Workloads(Protocol):
         others let them go. InputError if one is not there, and nothing is deleted."""
 
     def services(self) -> Sequence[Any]: ...
+
+    def hold_services(self, node: str) -> Callable[[], None]:
+        """Leave the Services and names on a node as they are, until the returned function is called."""
 
     def held(self) -> AbstractContextManager[None]:
         """Start no pod by itself in the block."""
@@ -275,18 +282,24 @@ class Pods:
         return self._run(self._create(PodRequest(host, name, networks, metadata), caller or Caller()))
 
     def apply(
-        self, manifest: str | Path | Mapping[str, Any], networks: Sequence[Network] = (), caller: Caller | None = None
+        self,
+        manifest: str | Path | Mapping[str, Any],
+        networks: Sequence[Network] = (),
+        caller: Caller | None = None,
+        program: Program | None = None,
     ) -> Rollout:
         """
         Add the objects of a manifest as `Objects.apply` does, and start the pods of those that are a Pod, Deployment,
-        ReplicaSet, StatefulSet, DaemonSet or Job, as the controllers and the scheduler of a cluster do.
+        ReplicaSet, StatefulSet, DaemonSet, Job, PyTorchJob, TFJob or MPIJob, as the controllers and the scheduler of
+        a cluster do.
 
         A pod has the networks of its annotations, `networks` before them, or as eth0 Multus' `clusterNetwork`. Its
-        program runs if the machine has its image. A workload that is there already changes as in a cluster: by a
-        rolling update. What cannot start is in `waiting`, and is tried again after 10 s, later up to 300 s, and by
-        every `apply` and `reconcile`. InputError, with line and column, if an object is wrong: nothing changes then.
+        program runs if the machine has its image, else `program` may start one. A workload that is there already
+        changes as in a cluster: by a rolling update. What cannot start is in `waiting`, and is tried again after 10 s,
+        later up to 300 s, and by every `apply` and `reconcile`. InputError, with line and column, if an object is
+        wrong: nothing changes then.
         """
-        return self._run(self._workloads.apply(manifest, Start(networks, caller or Caller())))
+        return self._run(self._workloads.apply(manifest, Start(networks, caller or Caller(), program)))
 
     def reconcile(self) -> Rollout:
         """Do what the controllers of applied workloads have to do now, such as replace a pod that was deleted."""
@@ -307,6 +320,11 @@ class Pods:
         """Return the ports of Services, each with the endpoints that the nodes send connections to now: `service`,
         `address`, `port`, `protocol`, and `endpoints` with `address`, `port`, `pod` and `node`."""
         return self._workloads.services()
+
+    def hold_services(self, host: Host) -> Callable[[], None]:
+        """Stop kube-proxy and the DNS cache of a host: its Services and the names that its pods find stay as they are,
+        whatever becomes of pods, until the returned function is called. Services by BPF at the socket are not held."""
+        return self._workloads.hold_services(host.name)
 
     @property
     def _workloads(self) -> Workloads:
@@ -361,10 +379,10 @@ class Pods:
         return (yield from self._attempt(wanted, caller, uid, again=bool(wanted.metadata.manifest)))
 
     def _attempt(self, wanted: PodRequest, caller: Caller, uid: str, *, again: bool) -> Steps[Pod]:
-        host, name, networks, metadata = wanted
+        host, name, networks, metadata, program = wanted
         plugged = self.networks
         self._check_name(host, name)
-        pod = self._nodes[name] = Pod(host, name, self, metadata, uid)
+        pod = self._nodes[name] = Pod(host, name, self, metadata, uid, program)
         self._started[pod] = wanted, caller
         return (yield from self._alone(pod, "created", self._attached(pod, plugged, networks, caller, again)))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError, TestbedError
 from testbed.kernel import netns, own_devices
+from testbed.kernel.own_devices import NO_BINDS, Binds
 from testbed.kernel.syscalls import at_once, closing_fd, explained, readable
 
 ENDING = signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT
@@ -44,10 +45,11 @@ class Process:
         launcher: Sequence[str] = (),
         *,
         own_run: bool = True,
+        binds: Binds = NO_BINDS,
     ) -> None:
-        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of `devices_of`,
-        and with `own_run` the node's /run, unless a launcher starts it. The words of `launcher` stand before the
-        command, see `Namespace.launcher`."""
+        """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of
+        `devices_of`, and with `own_run` the node's /run, and the files of `binds`, unless a launcher starts it. The
+        words of `launcher` stand before the command, see `Namespace.launcher`."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -59,7 +61,7 @@ class Process:
         """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         own = own_run and not launcher  # runc finds its containers in the machine's /run
-        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own):
+        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own, binds=binds):
             self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
@@ -153,15 +155,16 @@ def run(
     env: Mapping[str, str] | None = None,
     launcher: Sequence[str] = (),
     *,
+    binds: Binds = NO_BINDS,
     check: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; with `check` raise if it fails. `text` is its input; `env` and `launcher` as for
-    `Process`."""
+    """Run a command to its end; with `check` raise if it fails. `text` is its input; `env`, `launcher` and `binds` as
+    for `Process`."""
     with ExitStack() as files:
         given, out, err = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(text)
         given.seek(0)
-        with own_devices.entered(namespace, own_run=not launcher):
+        with own_devices.entered(namespace, own_run=not launcher, binds=binds):
             process = _started(node, command, launcher, env, stdin=given, stdout=out, stderr=err)
         handle = os.pidfd_open(process.pid)
         ended = False

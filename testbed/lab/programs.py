@@ -3,6 +3,7 @@
 import os
 import select
 import shlex
+from collections.abc import Callable
 
 from testbed.lab.processes import Process, how_it_ended
 from testbed.protocol import events
@@ -16,6 +17,8 @@ class Programs:
         self._ends = select.epoll()
         self._running: dict[int, tuple[Process, Emit | None]] = {}
         """By pidfd."""
+        self._watched: dict[int, Callable[[], None]] = {}
+        """What to do at the end of other processes, by pidfd."""
         self._ended: list[Process] = []
         self.warnings: list[str] = []
         """Failures of commands of the file, in words."""
@@ -26,10 +29,17 @@ class Programs:
         self._running[handle] = program, emit
         self._ends.register(handle, select.EPOLLIN)
 
+    def watch(self, pid: int, then: Callable[[], None]) -> None:
+        """Call `then` when a process has ended, from the next wait."""
+        handle = os.pidfd_open(pid)
+        self._watched[handle] = then
+        self._ends.register(handle, select.EPOLLIN)
+
     def close(self) -> None:
-        for handle in self._running:
+        for handle in (*self._running, *self._watched):
             os.close(handle)
         self._running.clear()
+        self._watched.clear()
         self._ends.close()
 
     def failed(self) -> list[str]:
@@ -54,9 +64,12 @@ class Programs:
         if self._ends.closed:
             return
         for handle, _ in self._ends.poll(0):
-            program, emit = self._running.pop(handle)
             self._ends.unregister(handle)  # a process that was forked meanwhile has it open, too
             os.close(handle)
+            if then := self._watched.pop(handle, None):
+                then()
+                continue
+            program, emit = self._running.pop(handle)
             if emit and not program.stopped:
                 self._ended.append(program)
                 command = shlex.join(program.command)

@@ -14,6 +14,9 @@ from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.job import Step as Step
 from testbed.workload.jobs.mpi import mpirun as mpirun
+from testbed.workload.jobs.pod_job import PodJob as PodJob
+from testbed.workload.jobs.pod_job import pod_job as pod_job
+from testbed.workload.jobs.pod_programs import PodPrograms as PodPrograms
 from testbed.workload.jobs.torchrun import torchrun as torchrun
 from testbed.workload.matrix_picture import matrix_svg as matrix_svg
 from testbed.workload.parallelism import Model as Model

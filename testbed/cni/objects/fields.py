@@ -27,6 +27,14 @@ def check(value: Any, problems: Problems) -> None:
         _check(given, model_of(version, kind), (), problems)
 
 
+def check_part(module: str, model: str, value: Any, path: Path, problems: Problems) -> None:
+    """Add a problem for each field that a part of an object does not have. It is of one of Kubernetes' types, such as
+    PodTemplateSpec of core_v1."""
+    import importlib
+
+    _check(value, getattr(importlib.import_module(f"lightkube.models.{module}"), model), path, problems)
+
+
 def model_of(version: str, kind: str) -> Any:
     """Return the model of a kind, None if Kubernetes has none."""
     from lightkube.core.exceptions import LoadResourceError

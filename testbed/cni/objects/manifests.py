@@ -31,6 +31,7 @@ from testbed.cni.objects.services import ServiceSpec
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.cni.objects.telemetry import PolicySpec as TelemetryPolicySpec
 from testbed.cni.objects.telemetry import TopologySpec
+from testbed.cni.objects.training.spec import KUBEDL, KUBEFLOW, TrainingSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -60,6 +61,7 @@ SPIDERPOOL = ("spiderpool.spidernet.io/v2beta1",)
 APPS = ("apps/v1",)
 KUEUE = tuple(f"kueue.x-k8s.io/{version}" for version in ("v1beta2", "v1beta1", "v1alpha1"))
 DRA = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+TRAINING = (KUBEDL, KUBEFLOW)
 SRIOV, NVIDIA = ("sriovnetwork.openshift.io/v1",), ("mellanox.com/v1alpha1",)
 KINDS = {
     "NetworkAttachmentDefinition": Kind(
@@ -90,6 +92,9 @@ KINDS = {
     "StatefulSet": Kind(APPS, True, Workload, short=("sts",)),
     "DaemonSet": Kind(APPS, True, Workload, short=("ds",)),
     "Job": Kind(("batch/v1",), True, Workload),
+    "PyTorchJob": Kind(TRAINING, True, TrainingSpec),
+    "TFJob": Kind(TRAINING, True, TrainingSpec),
+    "MPIJob": Kind(TRAINING, True, TrainingSpec),
     "ControllerRevision": Kind(APPS, True, None),
     "Topology": Kind(KUEUE, False, TopologySpec),
     "TASPolicy": Kind(("telemetry.intel.com/v1alpha1",), True, TelemetryPolicySpec),

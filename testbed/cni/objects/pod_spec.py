@@ -282,6 +282,7 @@ class Ordinals(Free):
 
 class StatefulSetSpec(_Selecting):
     replicas: Count = 1
+    serviceName: str = ""  # noqa: N815
     podManagementPolicy: Literal["OrderedReady", "Parallel"] = "OrderedReady"  # noqa: N815
     updateStrategy: Strategy = Strategy()  # noqa: N815
     ordinals: Ordinals = Ordinals()

@@ -87,6 +87,8 @@ class ReadyPod:
     labels: Mapping[str, str]
     address: IPv4Address | None
     ports: Mapping[str, int]
+    hostname: str = ""
+    subdomain: str = ""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def environment(pod: Object, container: ContainerSpec, place: Place, look: Look)
     for source in container.envFrom or ():
         for kind, ref in (("ConfigMap", source.configMapRef), ("Secret", source.secretRef)):
             if ref and (there := _object(kind, ref.name, pod.namespace, look, optional=ref.optional)):
-                found |= {f"{source.prefix}{key}": value for key, value in _values(there).items()}
+                found |= {f"{source.prefix}{key}": value for key, value in values(there).items()}
     for one in container.env or ():
         value = _of_source(one.valueFrom, pod, place, look) if one.valueFrom else expanded(one.value, found)
         if value is not None:
@@ -70,10 +70,10 @@ def _of_source(source: EnvSource, pod: Object, place: Place, look: Look) -> str 
 
 def _key(kind: str, ref: KeyRef, namespace: str, look: Look) -> str | None:
     there = _object(kind, ref.name, namespace, look, optional=ref.optional)
-    values = _values(there) if there else {}
-    if ref.key not in values and not ref.optional:
+    found = values(there) if there else {}
+    if ref.key not in found and not ref.optional:
         raise ConfigError(f"couldn't find key {ref.key} in {kind} {namespace}/{ref.name}")
-    return values.get(ref.key)
+    return found.get(ref.key)
 
 
 def _object(kind: str, name: str, namespace: str, look: Look, *, optional: bool) -> Object | None:
@@ -83,7 +83,8 @@ def _object(kind: str, name: str, namespace: str, look: Look, *, optional: bool)
     return there
 
 
-def _values(one: Object) -> dict[str, str]:
+def values(one: Object) -> dict[str, str]:
+    """Return the texts of a ConfigMap or a Secret, by their keys."""
     data: Mapping[str, Any] = one.data.get("data") or {}
     if one.kind == "Secret":
         plain: Mapping[str, Any] = one.data.get("stringData") or {}

@@ -57,6 +57,14 @@ class Run:
     """Why it waits."""
     ended_s: float = 0.0
     """When it succeeded or failed, in seconds of `time.monotonic`."""
+    exit_code: int | None = None
+    """The status with which its container has ended at last: above 128 for a signal."""
+    restarts: int = 0
+    """How often kubelet has started its container again."""
+    quick: int = 0
+    """How many of these came without a long run before."""
+    began_s: float = 0.0
+    """When its container was started at last, in seconds of `time.monotonic`."""
 
     @property
     def active(self) -> bool:
@@ -260,7 +268,9 @@ def _stateful(owner: Object, own: Sequence[Run], found: Next, revisions: Sequenc
             former = current if number < keeps and spec.updateStrategy.type == "RollingUpdate" else None
             template = former.data["data"]["spec"]["template"] if former else owner.spec["template"]
             labels = {POD_NAME: name, POD_INDEX: str(number), REVISION: former.name if former else newest}
-            found.made.append(_pod(_with_template(owner, template), name, labels))
+            domain = {"hostname": name, "subdomain": spec.serviceName} if spec.serviceName else {"hostname": name}
+            made = {**template["spec"], **domain}
+            found.made.append(_pod(_with_template(owner, template), name, labels, made))
         elif run.state in ("succeeded", "failed"):
             found.ended.append(run)  # and made again
         if ordered and (run is None or run.state != "running"):
@@ -406,12 +416,12 @@ def _job(owner: Object, own: Sequence[Run], found: Next, number: Callable[[], in
     if conditions := status.get("conditions"):
         found.ended += active if conditions[0]["type"] == "Failed" else []
         if spec.ttlSecondsAfterFinished is not None:
-            left = _since(conditions[0]["lastTransitionTime"], spec.ttlSecondsAfterFinished)
+            left = seconds_left(conditions[0]["lastTransitionTime"], spec.ttlSecondsAfterFinished)
             found.gone += [owner] if left <= 0 else []
             found.later = min(found.later, max(0.0, left))
         return
     if spec.activeDeadlineSeconds is not None:
-        found.later = min(found.later, _since(status["startTime"], spec.activeDeadlineSeconds))
+        found.later = min(found.later, seconds_left(status["startTime"], spec.activeDeadlineSeconds))
     _workers(owner, spec, active, status, found, number)
 
 
@@ -421,7 +431,7 @@ def _condition(spec: JobSpec, status: dict[str, Any], active: Sequence[Run]) -> 
     found: dict[str, str] = {}
     if failed > spec.backoffLimit:
         found = {"type": "Failed", "reason": "BackoffLimitExceeded"}
-    elif spec.activeDeadlineSeconds is not None and _since(status["startTime"], spec.activeDeadlineSeconds) <= 0:
+    elif spec.activeDeadlineSeconds is not None and seconds_left(status["startTime"], spec.activeDeadlineSeconds) <= 0:
         found = {"type": "Failed", "reason": "DeadlineExceeded"}
     elif succeeded >= (spec.completions or 1) and (spec.completions is not None or not active):
         found = {"type": "Complete", "reason": "CompletionsReached"}
@@ -430,8 +440,8 @@ def _condition(spec: JobSpec, status: dict[str, Any], active: Sequence[Run]) -> 
         status["conditions"] = [{**found, "status": "True", "lastTransitionTime": written(time.time())}]
 
 
-def _since(begin: str, seconds: float) -> float:
-    """Return how many of `seconds` after a time are left."""
+def seconds_left(begin: str, seconds: float) -> float:
+    """Return how many of `seconds` after a time of an object are left."""
     return datetime.strptime(begin, TIMESTAMP).replace(tzinfo=UTC).timestamp() + seconds - time.time()
 
 
@@ -472,6 +482,7 @@ def _worker(owner: Object, index: int | None, number: Callable[[], int]) -> Obje
     given = owner.spec["template"]["spec"]
     variable = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
     containers = [{**one, "env": [*(one.get("env") or ()), variable]} for one in given["containers"]]
-    made = _pod(owner, _drawn(f"{owner.name}-{index}", owner, number), labels, {**given, "containers": containers})
+    spec = {**given, "hostname": f"{owner.name}-{index}", "containers": containers}
+    made = _pod(owner, _drawn(f"{owner.name}-{index}", owner, number), labels, spec)
     metadata = {**made.data["metadata"], "annotations": {**made.annotations, JOB_INDEX: str(index)}}
     return make({**made.data, "metadata": metadata})

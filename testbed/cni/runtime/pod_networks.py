@@ -26,6 +26,7 @@ from testbed.cni.runtime import verification
 from testbed.cni.runtime.dranet import Dranet, Nic
 from testbed.cni.runtime.libcni import SHARED, Runtime
 from testbed.cni.runtime.plugin_call import CniError, Limit
+from testbed.cni.runtime.pod_files import PodFiles
 from testbed.cni.runtime.pod_object import admitted
 from testbed.cni.runtime.rollout import Workloads
 from testbed.cni.runtime.scheduling import Devices, Given, Held
@@ -58,6 +59,7 @@ class PodNetworks:
         self._devices = Devices()
         self._dranet: Dranet | None = None
         self._workloads: Workloads | None = None
+        self._files = PodFiles()
         self._pods = 0
 
     def runtime(self, node: Host) -> Runtime:
@@ -76,7 +78,7 @@ class PodNetworks:
         """Return the controllers of the lab of `context`."""
         if self._workloads is None:
             collector = partial(self._collector, context)
-            self._workloads = Workloads(context, maker, self.objects(context), self._devices, collector)
+            self._workloads = Workloads(context, maker, self.objects(context), self._devices, collector, self._files)
         return self._workloads
 
     def _collector(self, context: Context, ready: Callable[[str], bool]) -> Callable[[], None]:
@@ -158,6 +160,10 @@ class PodNetworks:
         if self._dranet:
             self._dranet.attach(pod, nics)
         self._give_variables(pod, known)
+        if pod.metadata.manifest:
+            own = pod.host if pod.metadata.host_network else pod
+            with named(f"pod {pod.name}"):
+                self._files.prepare(pod, known, addresses_of(own)[:1], self.objects(pod.context).look)
 
     def _claimed(self, pod: Pod, known: Object) -> list[Nic]:
         """Return the NICs that a pod has by its claims."""
@@ -174,11 +180,11 @@ class PodNetworks:
         own = pod.host if pod.metadata.host_network else pod
         place = variables.Place(pod.host.name, addresses_of(own), addresses_of(pod.host))
         pod.env = variables.environment(known, first, place, self.objects(pod.context).look)
+        cmd, entrypoint = (
+            tuple(variables.expanded(word, pod.env) for word in words or ()) for words in (first.args, first.command)
+        )
+        pod.command = (*entrypoint, *cmd)
         if pod.container:
-            cmd, entrypoint = (
-                tuple(variables.expanded(word, pod.env) for word in words or ())
-                for words in (first.args, first.command)
-            )
             pod.container.plan = replace(pod.container.plan, cmd=cmd, entrypoint=entrypoint)
 
     def _wanted(self, pod: Pod, known: Object, given: Sequence[Conflist], held: Held) -> list[_Wanted]:

@@ -214,7 +214,7 @@ class PodStarts:
         networks = () if run.pod.spec.get("hostNetwork") else start.networks
         try:
             pod = yield from self._maker.start(
-                PodRequest(host, run.pod.name, networks, self._metadata(run.pod)), start.caller
+                PodRequest(host, run.pod.name, networks, self._metadata(run.pod, start), start.program), start.caller
             )
         except TestbedError as error:
             run.reason = error.message
@@ -225,14 +225,14 @@ class PodStarts:
             run.state, run.reason = "running", ""
             started(run, pod)
 
-    def _metadata(self, pod: Object) -> PodMetadata:
+    def _metadata(self, pod: Object, start: Start) -> PodMetadata:
         first = PodSpec.model_validate(pod.spec).containers[0]
         privileged = bool((pod.spec["containers"][0].get("securityContext") or {}).get("privileged"))
         container = None
         if first.image and docker.has_image(first.image):
             command = tuple(first.args or ()), tuple(first.command or ())
             container = Container(first.image, *command, directory=first.workingDir, ends=True)
-        elif first.image not in self._without_image:
+        elif first.image not in self._without_image and start.program is None:
             self._without_image.add(first.image)
             note = f"the lab has no image {first.image}: its pods start without their program"
             self._context.emit(events.OBJECT(), "", note)

@@ -22,7 +22,10 @@ from testbed.cni.objects.dra.claims import CLAIM
 from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
+from testbed.cni.objects.training import kinds as training
+from testbed.cni.objects.training import operators
 from testbed.cni.objects.workloads import NODE_GRACE, Run, evicted_after, owner_of
+from testbed.cni.runtime.pod_files import PodFiles
 from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.pod_starts import PodStarts
 from testbed.cni.runtime.policy_enforcer import PolicyEnforcer
@@ -38,13 +41,20 @@ from testbed.protocol import events
 if TYPE_CHECKING:
     from testbed.cni.objects.lab_objects import Cluster
     from testbed.cni.runtime.scheduling import Devices
-CONTROLLERS = tuple(kind for kind in WORKLOADS if kind != "Pod")
-STATEFUL = ("Job", "StatefulSet", CLAIM)
+CONTROLLERS = (*(kind for kind in WORKLOADS if kind != "Pod"), *training.FRAMEWORKS)
+STATEFUL = ("Job", "StatefulSet", *training.FRAMEWORKS, CLAIM)
 """The kinds whose status is more than a count of pods."""
+OWNED = ("ReplicaSet", "ControllerRevision", "Service", "ConfigMap")
+"""The kinds that controllers make beside pods."""
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
 LONGEST_NAME = 63
 """Characters of the name of a node of a lab, which a pod is."""
+CRASH_LOOP = "CrashLoopBackOff"
+LONG_RUN = 600.0
+"""Seconds after which a container that ends is started again at once, as if it had never ended before."""
+LOST_CONTAINER = 137
+"""The status that kubelet gives a container of which it knows no end, after a reboot (ContainerStatusUnknown)."""
 AT_ONCE = 10
 """Pods that start or end side by side."""
 
@@ -59,12 +69,13 @@ class Workloads:
         cluster: Cluster,
         devices: Devices,
         collector: Callable[[Callable[[str], bool]], Callable[[], None]],
+        files: PodFiles,
     ) -> None:
         """`collector` starts the controller that frees addresses of pods that are no more, and returns what has it look
         at once; it is given the function that says whether a node is ready."""
         self._context, self._maker, self._cluster = context, maker, cluster
         self._starts = PodStarts(context, maker, cluster, devices)
-        self._collector = collector
+        self._collector, self._files = collector, files
         self._services = ServiceProxy(context, maker, cluster)
         self._policies = PolicyEnforcer(context, maker, cluster)
         self._managed: dict[str, Start] = {}
@@ -73,12 +84,16 @@ class Workloads:
         """Pods by namespace and name."""
         self._made: dict[tuple[str, str], Pod] = {}
         self._numbers = itertools.count()
-        self._busy = False
+        self._busy = self._missed = False
         self._pause = FIRST_PAUSE
         self._later = math.inf
         """Seconds for which a controller waits."""
         self._unplanned: Callable[[], None] = _nothing
         """Cancels the next attempt."""
+        self._restarts_at: dict[int, float] = {}
+        """When containers that have ended are started again, by the numbers of their pods."""
+        self._looks: Callable[[], None] | None = None
+        """Cancels a look that is about to come."""
         self._silent: dict[str, float] = {}
         """When the nodes that are down were first missed."""
         self._tainted: dict[tuple[int, str], float] = {}
@@ -161,31 +176,40 @@ class Workloads:
         """Do what the controllers have to do now, until nothing follows: make pods, end pods, and try those that
         wait."""
         if self._busy:
+            self._missed = True
             return self._outcome()
         self._busy = True
+        self._missed = False
         self._unplanned()
         try:
             yield from self._rounds()
             self._starts.claims.settle()
-            self._services.sync()
+            self._sync_services()
             self._policies.sync()
         finally:
             self._busy = False
             self._plan()
+            if self._missed:
+                self._soon()
         return self._outcome()
+
+    def _sync_services(self) -> list[ServedPort]:
+        """Give the Services to the nodes, and their names to the pods."""
+        found = self._services.sync()
+        self._files.sync(self._services.names, self._services.held, self._cluster.look)
+        return found
 
     def _plan(self) -> None:
         """Look again later while pods wait, or may end by themselves."""
-        states = {run.state for run in self._runs.values() if run.state == "waiting" or self._may_end(run)}
-        if "waiting" not in states:
+        waits = any(run.state == "waiting" for run in self._runs.values())
+        if not waits:
             self._pause = FIRST_PAUSE
-        seconds = min(self._pause if states else math.inf, self._later)
+        there = {run.number for run in self._runs.values()}
+        self._restarts_at = {number: at for number, at in self._restarts_at.items() if number in there}
+        due = min((at - time.monotonic() for at in self._restarts_at.values()), default=math.inf)
+        seconds = min(self._pause if waits else math.inf, self._later, max(0.0, due))
         if seconds < math.inf:
             self._unplanned = self._context.scheduler.after(seconds, self._again)
-
-    def _may_end(self, run: Run) -> bool:
-        pod = self._made.get((run.pod.namespace, run.pod.name))
-        return bool(pod and pod.container and run.pod.spec.get("restartPolicy") in ("Never", "OnFailure"))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -216,12 +240,16 @@ class Workloads:
         while True:
             yield from self._look()
             self._starts.claims.settle()
+            self._sync_services()
             there = [one for kind in CONTROLLERS for one in self._cluster.all(kind)]
             mine = [one for one in there if str(one) in self._managed or self._of_managed(one, there)]
             revisions = self._cluster.all("ControllerRevision")
             following = workloads.following(
                 mine, list(self._runs.values()), self._starts.nodes(), partial(next, self._numbers), revisions
             )
+            owned = [one for kind in ("Service", "ConfigMap") for one in self._cluster.all(kind)]
+            runs = list(self._runs.values())
+            operators.follow(mine, runs, owned, partial(next, self._numbers), following)
             self._later = following.later
             self._cluster.put(*following.objects)
             self._remove(following.gone)
@@ -302,13 +330,69 @@ class Workloads:
                 del self._made[key]
             elif pod.gone:
                 self._look_again(run)
-            elif run.active and self._may_end(run) and (status := pod.exit_status()) is not None:
-                of_job = owner_of(run.pod)[0] == "Job"
-                if status and not of_job and run.pod.spec["restartPolicy"] == "OnFailure":
-                    continue  # a cluster starts its container again
+            elif run.active and (status := pod.exit_status()) is not None:
+                run.exit_code = status
+                if self._restarts(run, status):
+                    self._restart(run, pod)
+                    continue
                 run.state, run.ended_s = ("failed" if status else "succeeded"), time.monotonic()
                 del self._made[key]
                 yield from self._stop(run, pod)
+
+    @staticmethod
+    def _restarts(run: Run, status: int) -> bool:
+        """Return whether kubelet starts a container again that has ended. One of a Job is replaced by its Job."""
+        policy = run.pod.spec.get("restartPolicy", "Always")
+        return policy == "Always" or bool(policy == "OnFailure" and status and owner_of(run.pod)[0] != "Job")
+
+    def _restart(self, run: Run, pod: Pod) -> None:
+        """Start the container of a pod again when kubelet does: at once the first time, later after a pause."""
+        now = time.monotonic()
+        due = self._restarts_at.get(run.number)
+        if due is None:
+            if now - run.began_s > LONG_RUN:
+                run.quick = 0
+            due = self._restarts_at[run.number] = now + pause_after(run.quick)
+            if due > now:
+                self._show_container(run, waits=True)
+                text = f"{CRASH_LOOP}: its container has ended with status {run.exit_code}, and starts again in "
+                self._context.emit(events.POD(host=run.node), run.pod.name, f"{text}{due - now:g} s")
+        if now < due:
+            return
+        del self._restarts_at[run.number]
+        run.restarts, run.quick, run.began_s = run.restarts + 1, run.quick + 1, now
+        pod.start_again()
+        self._follow(pod)
+        self._show_container(run, waits=False)
+
+    def _show_container(self, run: Run, *, waits: bool) -> None:
+        """Put into the object of a pod how often its container was started again, and whether it waits for that."""
+        if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
+            state: dict[str, Any] = {"waiting": {"reason": CRASH_LOOP}} if waits else {"running": {}}
+            container = {
+                "name": run.pod.spec["containers"][0]["name"],
+                "ready": not waits,
+                "restartCount": run.restarts,
+                "state": state,
+                "lastState": {"terminated": {"exitCode": run.exit_code}},
+            }
+            status = {**(there.data.get("status") or {}), "containerStatuses": [container]}
+            self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
+
+    def _follow(self, pod: Pod) -> None:
+        """Look at the pods as soon as the program of this one has ended."""
+        if first := pod.first_process:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already, which the next look finds
+                self._context.scheduler.programs.watch(first, self._soon)
+
+    def _soon(self) -> None:
+        """Look at the pods from the next wait on, once however many programs have ended."""
+        if self._looks is None:
+            self._looks = self._context.scheduler.after(0, self._look_now)
+
+    def _look_now(self) -> None:
+        self._looks = None
+        self._retry()
 
     def _stop(self, run: Run, pod: Pod) -> Steps[None]:
         """End the sandbox of a pod that has succeeded or failed: its object stays, its addresses and devices do not."""
@@ -318,7 +402,11 @@ class Workloads:
 
     def _show_phase(self, run: Run) -> None:
         if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
-            status = {"phase": run.state.title()}
+            status: dict[str, Any] = {"phase": run.state.title()}
+            if run.exit_code is not None:
+                ended = {"terminated": {"exitCode": run.exit_code}}
+                name = run.pod.spec["containers"][0]["name"]
+                status["containerStatuses"] = [{"name": name, "restartCount": run.restarts, "state": ended}]
             self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
 
     def _account(self, run: Run) -> None:
@@ -336,7 +424,7 @@ class Workloads:
         uid = run.pod.data["metadata"]["uid"]
         host = next((one for one in self._maker.hosts() if one.name == run.node and not one.off), None)
         if (pod := self._maker.pod(run.pod.name)) and pod.uid == uid:
-            self._made[key] = pod
+            self._started(run, pod)
         elif there is None or there.data["metadata"].get("uid") != uid:
             del self._runs[key], self._made[key]
         elif run.node not in {one.name for one in self._maker.hosts()}:
@@ -346,7 +434,7 @@ class Workloads:
             del self._made[key]
             run.state = "waiting"
             if run.pod.spec.get("restartPolicy") == "Never":  # kubelet makes it no other sandbox
-                run.state, run.ended_s = "failed", time.monotonic()
+                run.state, run.ended_s, run.exit_code = "failed", time.monotonic(), LOST_CONTAINER
                 self._show_phase(run)
                 self._account(run)
             if there.data["metadata"].get("deletionTimestamp"):
@@ -378,9 +466,9 @@ class Workloads:
             self._cluster.give_back(run.pod)
 
     def _orphans(self, there: set[str]) -> list[Run]:
-        """Return pods, and delete ReplicaSets and ControllerRevisions, whose owner is no more: the work of the garbage
+        """Return pods, and delete what else controllers have made, whose owner is no more: the work of the garbage
         collector."""
-        for one in [*self._cluster.all("ReplicaSet"), *self._cluster.all("ControllerRevision")]:
+        for one in [one for kind in OWNED for one in self._cluster.all(kind)]:
             kind, name = owner_of(one)
             if kind in CONTROLLERS and self._cluster.look(kind, name, one.namespace) is None:
                 self._cluster.remove(one)
@@ -427,7 +515,19 @@ class Workloads:
 
     def services(self) -> list[ServedPort]:
         """See `testbed.lab.Pods.services`."""
-        return self._services.sync()
+        return self._sync_services()
+
+    def hold_services(self, node: str) -> Callable[[], None]:
+        """See `testbed.lab.pods.Workloads`."""
+        self._context.emit(events.OBJECT(), node, "kube-proxy and the DNS cache stop")
+        self._services.held.add(node)
+
+        def go_on() -> None:
+            self._context.emit(events.OBJECT(), node, "kube-proxy and the DNS cache go on")
+            self._services.held.discard(node)
+            self._sync_services()
+
+        return go_on
 
     def _start_and_end(self, starting: Sequence[Run], leaving: Sequence[Run]) -> Steps[bool]:
         """Start pods and end others, side by side. Return whether one has started."""
@@ -441,6 +541,8 @@ class Workloads:
 
     def _started(self, run: Run, pod: Pod) -> None:
         self._made[run.pod.namespace, run.pod.name] = pod
+        run.began_s = time.monotonic()
+        self._follow(pod)
 
     def _start_of(self, run: Run) -> Start:
         kind, name = owner_of(run.pod)
@@ -466,6 +568,12 @@ class Workloads:
         return Rollout([], [pod for pod in pods if not pod.gone], waiting)
 
 
+def pause_after(restarts: int) -> float:
+    """Return the seconds after which kubelet starts a container again that has been started so often without a long
+    run (pkg/kubelet, doBackOff: 10 s, twice as many each time, 300 s at most)."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (restarts - 1)) if restarts else 0.0
+
+
 def _nothing() -> None:
     """Cancel what is not planned."""
 
@@ -477,6 +585,12 @@ def checked(objects: Sequence[Object], look: Callable[[str, str, str], Object | 
             problems = Problems(one.document, "" if one.document else str(one))
             manifests.check(one, model, problems)
             problems.stop()
+        if one.kind in training.FRAMEWORKS:
+            problems = Problems(one.document, "" if one.document else str(one))
+            training.check(one, problems)
+            problems.stop()
+        if one.kind in (*WORKLOADS, *training.FRAMEWORKS):
+            problems = Problems(one.document, "" if one.document else str(one))
             _check_metadata(one, problems)
             problems.stop()
         before = look(one.kind, one.name, one.namespace) if one.kind in pod_spec.FIXED else None

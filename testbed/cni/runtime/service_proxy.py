@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from testbed.cni.objects import services
 from testbed.cni.objects.manifests import Object
+from testbed.cni.objects.names import Name, names
 from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.objects.services import NONE, Proxy, ReadyPod, ServedPort, ServiceSpec
 from testbed.kernel import nftables
@@ -37,6 +38,10 @@ class ServiceProxy:
         self._given: object = None
         """What the nodes have."""
         self._reported: list[ServedPort] = []
+        self.held: set[str] = set()
+        """The nodes on which kube-proxy and the DNS cache do not work."""
+        self.names: Sequence[Name] = ()
+        """What DNS knows of the Services."""
 
     def sync(self) -> list[ServedPort]:
         """Give addresses to new Services, and all of them to the nodes. Return their ports with their endpoints."""
@@ -45,19 +50,23 @@ class ServiceProxy:
         self._give_addresses()
         pods = [(one, pod) for one in self._cluster.all("Pod") if (pod := self._running(one))]
         of_objects = [(one.namespace, one.name, one.spec) for one in self._cluster.all(KIND)]
-        ports = services.served(of_objects, [ready(one, pod) for one, pod in pods])
+        there = [ready(one, pod) for one, pod in pods]
+        ports = services.served(of_objects, there)
+        self.names = names(of_objects, there)
         maps = self._cluster.all("ConfigMap")
         proxy = services.proxy((one.namespace, one.name, one.data.get("data") or {}) for one in maps)
         hosts = self._maker.hosts()
-        given = (proxy, ports, [(host.name, host.boots) for host in hosts], [pod.uid for _, pod in pods])
+        working = [host for host in hosts if host.name not in self.held]
+        given = (proxy, ports, [(host.name, host.boots) for host in working], [pod.uid for _, pod in pods])
         if given != self._given:
             self._given = given
-            self._carry_out(proxy, ports, hosts, [pod for _, pod in pods])
+            self._carry_out(proxy, ports, working, [pod for _, pod in pods])
         return ports
 
     def _running(self, one: Object) -> Pod | None:
         pod = self._maker.pod(one.name)
-        return pod if pod and pod.uid == one.data["metadata"].get("uid") else None
+        mine = pod and pod.uid == one.data["metadata"].get("uid")
+        return pod if pod and mine and pod.exit_status() is None else None
 
     def _give_addresses(self) -> None:
         there = self._cluster.all(KIND)
@@ -118,4 +127,5 @@ def ready(one: Object, pod: Pod) -> ReadyPod:
         spec = PodSpec.model_validate(pod.metadata.manifest["spec"])
         ports = {port.name: port.containerPort for of in spec.containers for port in of.ports or () if port.name}
     ip = address.ip if address and isinstance(address.ip, IPv4Address) else None
-    return ReadyPod(one.namespace, pod.name, pod.host.name, one.labels, ip, ports)
+    domain = (str(one.spec.get(key) or "") for key in ("hostname", "subdomain"))
+    return ReadyPod(one.namespace, pod.name, pod.host.name, one.labels, ip, ports, *domain)

@@ -83,7 +83,8 @@ class Program:
             with explained(f"{node}: {command[0]} cannot be started"):
                 if not launcher:
                     require(command)
-                with own_devices.entered(node.namespace, own_run=not launcher):
+                binds = {} if launcher else node.binds
+                with own_devices.entered(node.namespace, own_run=not launcher, binds=binds):
                     self._popen = subprocess.Popen([*before, *launcher, *command], env=env, cwd="/root", **options)
             ours.pop_all()
         self._streams = {name: Stream(call, handle, name) for name, handle in outputs.items()}

@@ -13,6 +13,7 @@ from testbed.cni.objects.dra import claims
 from testbed.cni.objects.kinds import Expression, IPPool, Selector
 from testbed.cni.objects.lab_objects import Cluster
 from testbed.cni.objects.manifests import DEFAULT, KINDS, NAMESPACES, Object, bare, is_terminating, kind_named, written
+from testbed.cni.objects.training.kinds import FRAMEWORKS
 from testbed.cni.runtime import dranet
 from testbed.cni.runtime.pod_starts import SANDBOX
 from testbed.cni.runtime.rollout import CONTROLLERS
@@ -90,7 +91,9 @@ class Observed:
             data["status"] = self._pool(one)
         if one.kind == "Node" and (host := self.hosts.get(one.name)):
             data = self._node(host, data)
-        if one.kind in CONTROLLERS:
+        if one.kind in FRAMEWORKS:
+            data["status"] = {key: value for key, value in (data.get("status") or {}).items() if key != "restarts"}
+        elif one.kind in CONTROLLERS:
             kept = {key: value for key, value in (data.get("status") or {}).items() if key != "lastFailure"}
             data["status"] = {**kept, **self._workload(one)}
         if one.kind == "Pod" and (pod := self.running(one)):
@@ -247,10 +250,20 @@ def _pod(lab: Lab, data: Mapping[str, Any]) -> list[str]:
     shown = ", ".join(f"{one['interface']} {' '.join(one['ips'])}" for one in others)
     waits: Mapping[str, str] = next((one for one in status.get("conditions") or () if one["status"] == "False"), {})
     state = "ContainerCreating" if waits.get("reason") == SANDBOX else phase(data)
-    state = _ended(lab, data) or ENDED.get(state, state)
+    container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or ()), {})
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    state = waiting.get("reason") or _ended(lab, data) or ENDED.get(state, state)
     if data["metadata"].get("deletionTimestamp"):
         state = "Terminating"
-    return [state, status.get("podIP", NONE), spec.get("nodeName") or NONE, shown or NONE, waits.get("message", NONE)]
+    restarts = str(container.get("restartCount", 0))
+    return [
+        state,
+        restarts,
+        status.get("podIP", NONE),
+        spec.get("nodeName") or NONE,
+        shown or NONE,
+        waits.get("message", NONE),
+    ]
 
 
 def _deployment(_: Lab, data: Mapping[str, Any]) -> list[str]:
@@ -278,6 +291,14 @@ def _job(_: Lab, data: Mapping[str, Any]) -> list[str]:
     wanted = spec.get("completions", f"1 of {spec.get('parallelism', 1)}")
     ended = next((one["type"] for one in status.get("conditions") or ()), "Running")
     return [ended, f"{status['succeeded']}/{wanted}", str(status["active"]), str(status["failed"])]
+
+
+def _training_job(_: Lab, data: Mapping[str, Any]) -> list[str]:
+    status = data.get("status") or {}
+    states = [one["type"] for one in status.get("conditions") or () if one["status"] == "True"]
+    counts = (status.get("replicaStatuses") or {}).items()
+    shown = [f"{kind}: {', '.join(f'{number} {end}' for end, number in one.items())}" for kind, one in counts if one]
+    return [states[-1] if states else NONE, "; ".join(shown) or NONE]
 
 
 def _service(lab: Lab, data: Mapping[str, Any]) -> list[str]:
@@ -330,12 +351,13 @@ COLUMNS: Mapping[str, tuple[list[str], list[str], Row]] = {
         ["DISABLE", "NODENAME"],
         _pool,
     ),
-    "Pod": (["STATUS", "IP", "NODE"], ["OTHER INTERFACES", "WAITS FOR"], _pod),
+    "Pod": (["STATUS", "RESTARTS", "IP", "NODE"], ["OTHER INTERFACES", "WAITS FOR"], _pod),
     "Deployment": (["READY", "UP-TO-DATE", "AVAILABLE"], [], _deployment),
     "ReplicaSet": (["DESIRED", "CURRENT", "READY"], [], _replica_set),
     "StatefulSet": (["READY"], [], _stateful_set),
     "DaemonSet": (["DESIRED", "CURRENT", "READY"], [], _daemon_set),
     "Job": (["STATUS", "COMPLETIONS", "ACTIVE", "FAILED"], [], _job),
+    **dict.fromkeys(FRAMEWORKS, (["STATE"], ["PODS"], _training_job)),
     "Service": (["TYPE", "CLUSTER-IP", "PORT(S)"], ["ENDPOINTS"], _service),
     "SpiderMultusConfig": (["CNITYPE"], [], _config),
     "ResourceClaim": (["STATE"], ["DEVICES", "USERS"], _claim),

@@ -22,6 +22,8 @@ OUTPUT_AS_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" 3>&1 4>&2')
 OUTPUT_TO_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" >&3 2>&4 3>&- 4>&-')
 """The words around runc by which a program gets its starter's files for output. runc gives it pipes, and waits for the
 end of what goes through them, which daemons that the program leaves hold open: FRR's start script never ended."""
+END_S = 10
+"""Seconds in which Docker reports the status of a container whose process has ended."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -34,6 +36,8 @@ class DockerContainer:
         self.namespace = f"{node.context.lab}-{plan.network}" if plan.network else node.namespace
         """The network namespace that it is in, which may be another node's."""
         self._id = ""
+        self.pid = 0
+        """Its first process, as the machine numbers it."""
         self._root = Path()
         self._path = DEFAULT_PATH
 
@@ -45,7 +49,7 @@ class DockerContainer:
             made = api.create_container(
                 self.plan.image,
                 list(self.plan.cmd) or None,
-                hostname=self._node.name,
+                hostname=self._node.host_name,
                 name=f"{self._node.context.lab}-{self._node.name}",
                 entrypoint=list(self.plan.entrypoint) or None,
                 environment=self._node.env,
@@ -58,7 +62,8 @@ class DockerContainer:
             self._node.defer(self._remove)
             api.start(self._id)
             state = api.inspect_container(self._id)
-        self._root = Path(f"/proc/{state['State']['Pid']}/root")
+        self.pid = int(state["State"]["Pid"])
+        self._root = Path(f"/proc/{self.pid}/root")
         variables = dict(variable.partition("=")[::2] for variable in state["Config"]["Env"] or ())
         self._path = variables.get("PATH", DEFAULT_PATH)
         command = [state["Path"], *state["Args"]]
@@ -92,7 +97,7 @@ class DockerContainer:
         return [f"{devices / name}:{where}:ro" for name, where in own_devices.SHOWN.items() if name != "dev"]
 
     def _binds(self) -> list[str]:
-        binds = []
+        binds = [f"{source}:{place}:rw" for place, source in self._node.binds.items()]
         for bind in self.plan.binds:
             source = self._node.context.files / bind.beside
             if not source.exists():
@@ -110,8 +115,15 @@ class DockerContainer:
         """Return the status with which it has ended, None if it runs."""
         if not self.ended():
             return None
-        with docker.explained(f"{self._node.name}: Docker cannot report the state of its container"):
-            return int(docker.client().inspect_container(self._id)["State"]["ExitCode"])
+        with docker.explained(f"{self._node.name}: Docker cannot report the end of its container"):
+            return int(docker.client().wait(self._id, timeout=END_S)["StatusCode"])
+
+    def start_again(self) -> None:
+        """Start it again after its end, as it was made."""
+        with docker.explained(f"{self._node.name}: the container of {self.plan.image} cannot be started again"):
+            docker.client().start(self._id)
+            self.pid = int(docker.client().inspect_container(self._id)["State"]["Pid"])
+        self._root = Path(f"/proc/{self.pid}/root")
 
     def healthy(self) -> bool:
         """Run its own test of its health, and return whether it passes."""

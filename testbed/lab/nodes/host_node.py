@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Interface, ip_address
 from typing import Any, Protocol
@@ -19,12 +19,15 @@ from testbed.lab.host_routes import HostRoutes, Route
 from testbed.lab.kernel_view import Seen
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
+from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.topology import Container, NicModel, address_of, link_local, pod_mac
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Node as NodePlan
 
 PORTS = range(1, 1 << 16)
+SIGNALLED = 128
+"""What runtimes add to the number of the signal that has ended a container."""
 IFNAMSIZ = 16
 """Bytes of an interface's name with the NUL behind it."""
 
@@ -267,6 +270,10 @@ class _Lent:
     rdma: str | None
 
 
+Program = Callable[["Pod"], Process | None]
+"""Starts the program of a pod on the lab's machine; None for a pod that has none to start."""
+
+
 class PodOwner(Protocol):
     """The owner that makes and ends pods: `Pods` of a lab."""
 
@@ -310,16 +317,30 @@ class PodMetadata:
 class Pod(Host):
     """A pod on a host: a namespace with its networks' interfaces, `eth0` first. Made by `Pods.create` of a lab."""
 
-    def __init__(self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata, uid: str) -> None:
-        """`uid` is that of the pod's object, the same in each of its sandboxes."""
+    def __init__(
+        self, host: Host, name: str, owner: PodOwner, metadata: PodMetadata, uid: str, program: Program | None = None
+    ) -> None:
+        """`uid` is that of the pod's object, the same in each of its sandboxes. `program` starts its program, if that
+        is of the lab's machine."""
         super().__init__(host.context, name, nic=host.nic, of=host if metadata.host_network else None)
         self.host = host
         self.uid = uid
         self.metadata = metadata
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
+        self.command: Sequence[str] = ()
+        """The command of its first container with its arguments, variables replaced."""
+        self._program = program
+        self._process: Process | None = None
+        self.last_status: int | None = None
+        """The status with which its container or its program ended at last, as `exit_status` has it."""
         self._owner = owner
         if not self.shares:
-            own_devices.add(self.namespace, name, host.namespace, privileged=metadata.privileged)
+            own_devices.add(self.namespace, self.host_name, host.namespace, privileged=metadata.privileged)
+
+    @property
+    def host_name(self) -> str:
+        """Return the host name of its programs: that of its object, else its own name."""
+        return str((self.metadata.manifest.get("spec") or {}).get("hostname") or self.name)
 
     def __getitem__(self, interface: str) -> HostInterface:
         return self.host[interface] if self.shares else super().__getitem__(interface)
@@ -342,9 +363,35 @@ class Pod(Host):
         """
         self._owner.lose(self)
 
+    def begin(self) -> None:
+        super().begin()
+        if self._program and not self.container:
+            self._process = self._program(self)
+
     def exit_status(self) -> int | None:
-        """Return the status with which its container has ended, None if it runs or there is none."""
-        return self.container.exit_status() if self.container else None
+        """Return the status with which its container or its program has ended, above 128 for a signal; None if it runs
+        or there is none."""
+        if self.container:
+            status = self.container.exit_status()
+        else:
+            status = self._process.ended if self._process else None
+            status = SIGNALLED - status if status is not None and status < 0 else status
+        self.last_status = self.last_status if status is None else status
+        return status
+
+    @property
+    def first_process(self) -> int | None:
+        """Return the first process of its container or its program, as the machine numbers it; None without one."""
+        if self.container:
+            return self.container.pid
+        return self._process.pid if self._process else None
+
+    def start_again(self) -> None:
+        """Start its container or its program again, which has ended."""
+        if self.container:
+            self.container.start_again()
+        elif self._program:
+            self._process = self._program(self)
 
     def delete_devices(self) -> None:
         if not self.shares:

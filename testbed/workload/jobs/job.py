@@ -132,22 +132,27 @@ class Job:
     def __init__(self, lab: Lab, name: str, ranks: Sequence[Rank], blame: Blame = lambda job: None) -> None:
         self.lab = lab
         self.name = name
-        self.ranks = list(ranks)
+        self.ranks: list[Rank] = []
         self._blame = blame
         self.directory = lab.file(name)
         self.directory.mkdir()
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
         """The directory of the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
-        for host in {rank.host: None for rank in self.ranks}:
-            host.defer(partial(self._end_on, host))
         self._links: list[Path] = []
-        hosts = [str(rank.host) for rank in self.ranks]
-        text = f"{name} starts on {', '.join(hosts)}"
-        own = [rank.device for rank in self.ranks]
-        lab.emit(events.JOB(name=name, ranks=len(self.ranks), hosts=hosts, devices=own), "", text)
         self._watch = Watch(self)
         self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
+        if ranks:
+            self._begin(ranks)
+
+    def _begin(self, ranks: Sequence[Rank]) -> None:
+        self.ranks = list(ranks)
+        for host in {rank.host: None for rank in self.ranks if not rank.host.shares}:
+            host.defer(partial(self._end_on, host))
+        hosts = [str(rank.host) for rank in self.ranks]
+        text = f"{self.name} starts on {', '.join(hosts)}"
+        own = [rank.device for rank in self.ranks]
+        self.lab.emit(events.JOB(name=self.name, ranks=len(self.ranks), hosts=hosts, devices=own), "", text)
 
     def launch(self, host: Host, command: Sequence[str], *, own_run: bool = True) -> None:
         """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
@@ -260,10 +265,14 @@ class Job:
         self._unwatch()
         for process in self._processes:
             process.stop()
+        self._kill(self._processes_left)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what only the job's programs need, and write its calls."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         while self._links:
             self._links.pop().unlink(missing_ok=True)
-        self._kill(self._processes_left)
         recorder.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _end_on(self, host: Host) -> None:
@@ -299,10 +308,14 @@ class Job:
         except OSError:
             return False
 
+    def _failed(self) -> bool:
+        # mpirun that lost a daemon ends with 0
+        return any(process.status for process in self._processes) or self._blame(self) is not None
+
     def _failure(self) -> Failure | None:
-        statuses = [process.status or 0 for process in self._processes]
-        if not any(statuses) and not self._blame(self):  # mpirun that lost a daemon ends with 0
+        if not self._failed():
             return None
+        statuses = [process.status or 0 for process in self._processes]
         outputs = [(rank, self.output(rank.number)) for rank in self.ranks]
         for find in completion_in, unreached_in:
             for rank, text in outputs:

@@ -157,4 +157,4 @@ def test_a_deleted_pod_of_a_node_that_is_silent_is_terminating(call):
     metadata = {"name": "db-0", "deletionTimestamp": "2026-01-01T00:05:40Z"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n1"}}
     call.lab.objects.apply({**pod, "status": {"phase": "Running"}})
-    assert get(call, "pods")["rows"] == [["default", "db-0", "Terminating", "<none>", "n1", "<none>", "<none>"]]
+    assert get(call, "pods")["rows"] == [["default", "db-0", "Terminating", "0", "<none>", "n1", "<none>", "<none>"]]

@@ -1,0 +1,247 @@
+"""Training jobs of KubeDL and Kubeflow: their pods find each other by name, and their programs are the ranks."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from networks import FLAT
+
+from testbed.errors import TestbedError
+from testbed.workload import pod_job
+
+pytestmark = pytest.mark.topology(FLAT)
+KUBEDL, KUBEFLOW = "training.kubedl.io/v1alpha1", "kubeflow.org/v1"
+MASTER = """
+import os, socket, sys
+server = socket.create_server(("0.0.0.0", int(os.environ["MASTER_PORT"])))
+print("master listens", flush=True)
+for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
+    one, peer = server.accept()
+    one.sendall(b"welcome")
+    one.close()
+"""
+WORKER = """
+import os, socket, time
+end = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+for _ in range(200):
+    try:
+        one = socket.create_connection(end, 5)
+        break
+    except OSError as error:
+        time.sleep(0.1)
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], one.recv(100).decode(), flush=True)
+"""
+POOL = {"name": "jobs", "subnet": "10.0.20.0/24", "ips": ["10.0.20.150-10.0.20.169"]}
+NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "jobs",
+    "plugins": [
+        {"type": "macvlan", "master": "eth1", "ipam": {"type": "ippool", "pools": [POOL]}},
+        {"type": "coordinator", "hijackCIDR": ["10.96.0.0/12"]},
+        {"type": "rxe"},
+    ],
+}
+
+
+def container(name, *command, **more):
+    return {"name": name, "image": "nowhere/train:1", "command": list(command), **more}
+
+
+def replica(name, *command, replicas=1, restart="Never", **more):
+    spec = {"containers": [container(name, *command)], **more}
+    return {"replicas": replicas, "restartPolicy": restart, "template": {"spec": spec}}
+
+
+def manifest(version, kind, key, replicas, annotations=None, **spec):
+    metadata = {"name": "mnist", "annotations": annotations or {}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {key: replicas, **spec}}
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    for name, text in {"master.py": MASTER, "worker.py": WORKER}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def clean(lab):
+    yield
+    for kind in ("PyTorchJob", "TFJob", "MPIJob", "StatefulSet", "Job", "Service", "Pod", "ConfigMap", "Secret"):
+        for one in lab.objects.list(kind):
+            try:
+                lab.pods.delete_object(kind, one["metadata"]["name"], one["metadata"].get("namespace", "default"))
+            except TestbedError:  # it went with its owner
+                continue
+
+
+@pytest.mark.parametrize("version", [KUBEDL, KUBEFLOW])
+def test_pods_of_a_pytorch_job_find_their_master_by_its_name(lab, clean, scripts, version):
+    parts = {
+        "Master": replica("pytorch", "python3", "master.py"),
+        "Worker": replica("pytorch", "python", "-u", "worker.py", replicas=2),
+    }
+    one = manifest(version, "PyTorchJob", "pytorchReplicaSpecs", parts)
+    job = pod_job(lab, one, name=f"names-{version[0]}", networks=[NETWORK], beside=scripts)
+    assert [str(rank.host) for rank in job.ranks] == ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
+    assert job.wait(60) is None
+    assert "rank 2 of 3 welcome" in job.launcher_output()
+    status = lab.objects.get("PyTorchJob", "mnist")["status"]
+    assert [one["type"] for one in status["conditions"] if one["status"] == "True"] == ["Created", "Succeeded"]
+    lab.pods.delete_object("PyTorchJob", "mnist")
+    assert not lab.objects.list("Service")
+    assert not [name for name in lab.nodes if name.startswith("mnist")]
+
+
+def test_a_master_that_fails_over_is_found_at_its_new_port(lab, log, clean, scripts):
+    """The first master is killed; its successor has another port of its node, and the Service leads there."""
+    (scripts / "master.py").write_text(
+        f"import os\nif not os.path.exists('died'):\n    open('died', 'w')\n    os.kill(os.getpid(), 9)\n{MASTER}"
+    )
+    parts = {
+        "Master": replica("pytorch", "python3", "master.py", restart="ExitCode"),
+        "Worker": replica("pytorch", "python3", "worker.py"),
+    }
+    hosts = {"kubedl.io/network-mode": "host"}
+    for host in ("node1", "node2"):
+        lab.host(host).run("ip", "route", "replace", "10.96.0.0/12", "dev", "eth1")
+    one = manifest(KUBEDL, "PyTorchJob", "pytorchReplicaSpecs", parts, hosts)
+    job = pod_job(lab, one, name="failover", beside=scripts)
+    assert job.wait(60) is None
+    for host in ("node1", "node2"):
+        lab.host(host).run("ip", "route", "delete", "10.96.0.0/12")
+    texts = [one["text"] for one in log.find("service")]
+    ports = {end for text in texts for end in re.findall(r"mnist-master-0 10\.0\.20\.\d+:(\d+)", text)}
+    assert len(ports) == 2
+
+
+def test_a_container_that_fails_is_started_again_after_kubelets_pauses(lab, clean, scripts):
+    (scripts / "fails.py").write_text("import time\nprint(time.monotonic(), flush=True)\nraise SystemExit(3)\n")
+    parts = {"Worker": replica("pytorch", "python3", "fails.py", restart="OnFailure")}
+    one = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", parts, runPolicy={"backoffLimit": 4})
+    job = pod_job(lab, one, name="loops", networks=[NETWORK], beside=scripts)
+    failure = job.wait(120)
+    assert failure is not None
+    assert "ended with status 3" in failure.text
+    times = [float(line) for line in job.launcher_output().split()]
+    pauses = [round(later - before) for before, later in pairwise(times)]
+    assert pauses[:3] == [0, 10, 20]
+    conditions = lab.objects.get("PyTorchJob", "mnist")["status"]["conditions"]
+    assert "reached the specified backoff limit" in conditions[-1]["message"]
+
+
+def test_mpirun_of_a_launcher_starts_ranks_in_the_workers(lab, clean, scripts):
+    (scripts / "ring.py").write_text(
+        "from mpi4py import MPI\nimport socket, sys\n"
+        "comm = MPI.COMM_WORLD\n"
+        "total = comm.allreduce(comm.rank)\n"
+        "sys.stdout.write(f'{comm.rank} {socket.gethostname()} {total}\\n')\n"
+    )
+    parts = {
+        "Launcher": replica("mpi", "mpirun", "-np", "4", "python3", "ring.py"),
+        "Worker": replica("mpi", replicas=2),
+    }
+    del parts["Worker"]["template"]["spec"]["containers"][0]["command"]
+    one = manifest(KUBEFLOW, "MPIJob", "mpiReplicaSpecs", parts, slotsPerWorker=2)
+    job = pod_job(lab, one, name="mpi", networks=[NETWORK], beside=scripts)
+    assert [str(rank.host) for rank in job.ranks] == ["mnist-worker-0"] * 2 + ["mnist-worker-1"] * 2
+    assert job.wait(120) is None, job.launcher_output()
+    lines = sorted(line for line in job.launcher_output().splitlines() if line[:1].isdigit())
+    assert lines == [f"{rank} mnist-worker-{rank // 2} 6" for rank in range(4)]
+
+
+def test_a_headless_service_names_the_pods_of_a_stateful_set(lab, clean):
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [container("db")]}}
+    labels = {"matchLabels": {"app": "db"}}
+    spec = {"serviceName": "db", "replicas": 2, "selector": labels, "template": template}
+    headless = {"clusterIP": "None", "selector": {"app": "db"}, "ports": [{"port": 5432}]}
+    lab.pods.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"}, "spec": headless})
+    done = lab.pods.apply(
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}, [NETWORK]
+    )
+    first, second = done.pods
+    ip = str(second["eth0"].address().ip)
+    for name in ("db-1.db", "db-1.db.default.svc", "db-1.db.default.svc.cluster.local"):
+        assert first.run("getent", "hosts", name).stdout.split()[0] == ip
+    both = {line.split()[0] for line in first.run("getent", "ahostsv4", "db").stdout.splitlines()}
+    assert both == {str(pod["eth0"].address().ip) for pod in done.pods}
+    assert second.run("hostname").stdout.strip() == "db-1"
+
+
+def test_a_pod_on_the_host_network_knows_the_cluster_only_if_it_says_so(lab, clean):
+    lab.pods.apply(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+    )
+
+    def pod(name, **spec):
+        given = {"hostNetwork": True, "containers": [container("main")], **spec}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": given}
+
+    (usual,) = lab.pods.apply(pod("usual")).pods
+    told = next(
+        one for one in lab.pods.apply(pod("told", dnsPolicy="ClusterFirstWithHostNet")).pods if one.name == "told"
+    )
+    assert usual.run("getent", "hosts", "web", check=False).returncode == 2
+    assert told.run("getent", "hosts", "web").stdout.startswith("10.96.")
+
+
+def test_volumes_have_what_their_objects_say(lab, clean):
+    lab.pods.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf"}, "data": {"a": "1", "b": "2"}}
+    )
+    lab.pods.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "data": {"k": "c2VjcmV0"}})
+    mounts = [
+        {"name": "conf", "mountPath": "/etc/conf"},
+        {"name": "key", "mountPath": "/etc/key"},
+        {"name": "work", "mountPath": "/work"},
+        {"name": "conf", "mountPath": "/etc/one.conf", "subPath": "file"},
+    ]
+    volumes = [
+        {"name": "conf", "configMap": {"name": "conf", "items": [{"key": "a", "path": "file", "mode": 0o400}]}},
+        {"name": "key", "secret": {"secretName": "key"}},
+        {"name": "work", "emptyDir": {}},
+    ]
+    spec = {"containers": [container("main", volumeMounts=mounts)], "volumes": volumes}
+    one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mounts"}, "spec": spec}
+    (pod,) = lab.pods.apply(one, [NETWORK]).pods
+    assert pod.run("sh", "-c", "cat /etc/conf/file /etc/key/k /etc/one.conf; ls /etc/conf").stdout == "1secret1file\n"
+    pod.run("sh", "-c", "echo here > /work/x")
+    assert pod.run("cat", "/work/x").stdout == "here\n"
+    assert not Path("/work/x").exists()
+    lab.pods.delete_object("Pod", "mounts")
+    assert not Path("/etc/conf").exists()
+    assert not Path("/etc/one.conf").exists()
+
+
+def test_a_volume_of_nothing_keeps_its_pod_waiting(lab, clean):
+    mounts, volumes = [{"name": "conf", "mountPath": "/etc/conf"}], [{"name": "conf", "configMap": {"name": "none"}}]
+    spec = {"containers": [container("main", volumeMounts=mounts)], "volumes": volumes}
+    one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mounts"}, "spec": spec}
+    ((_, why),) = lab.pods.apply(one, [NETWORK]).waiting.items()
+    assert 'MountVolume.SetUp failed for volume "conf": configmap "none" not found' in why
+    lab.pods.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "none"}, "data": {}})
+    assert not lab.pods.reconcile().waiting
+
+
+def test_a_tf_job_tells_each_pod_who_is_who(lab, clean, scripts):
+    (scripts / "who.py").write_text(
+        "import json, os, socket, time\n"
+        "config = json.loads(os.environ['TF_CONFIG'])\n"
+        "names, found = [one.partition(':')[0] for one in config['cluster']['worker']], []\n"
+        "while len(found) < len(names):\n"
+        "    try:\n"
+        "        found = [socket.gethostbyname(name) for name in names]\n"
+        "    except OSError:\n"
+        "        time.sleep(0.1)\n"
+        "print(json.dumps([config['task'], found]), flush=True)\n"
+        "time.sleep(2)\n"  # a name goes with its pod
+    )
+    parts = {"Worker": replica("tensorflow", "python3", "who.py", replicas=2)}
+    one = manifest(KUBEDL, "TFJob", "tfReplicaSpecs", parts, successPolicy="AllWorkers", cleanPodPolicy="None")
+    job = pod_job(lab, one, name="tf", networks=[NETWORK], beside=scripts)
+    assert job.wait(60) is None, job.launcher_output()
+    said = [json.loads(line) for line in job.launcher_output().splitlines()]
+    assert [task["index"] for task, _ in said] == [0, 1]
+    assert said[0][1] == said[1][1]
