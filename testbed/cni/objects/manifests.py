@@ -31,7 +31,7 @@ from testbed.cni.objects.services import ServiceSpec
 from testbed.cni.objects.subnet import SubnetSpec
 from testbed.cni.objects.telemetry import PolicySpec as TelemetryPolicySpec
 from testbed.cni.objects.telemetry import TopologySpec
-from testbed.cni.objects.training.spec import KUBEDL, KUBEFLOW, TrainingSpec
+from testbed.cni.objects.training.spec import KUBEDL, KUBEFLOW, MPI_OPERATOR, TrainingSpec
 from testbed.documents import text
 from testbed.documents.problems import Problems, dotted, wrong_value
 from testbed.documents.text import choices, quoted
@@ -94,7 +94,7 @@ KINDS = {
     "Job": Kind(("batch/v1",), True, Workload),
     "PyTorchJob": Kind(TRAINING, True, TrainingSpec),
     "TFJob": Kind(TRAINING, True, TrainingSpec),
-    "MPIJob": Kind(TRAINING, True, TrainingSpec),
+    "MPIJob": Kind((*TRAINING, MPI_OPERATOR), True, TrainingSpec),
     "ControllerRevision": Kind(APPS, True, None),
     "Topology": Kind(KUEUE, False, TopologySpec),
     "TASPolicy": Kind(("telemetry.intel.com/v1alpha1",), True, TelemetryPolicySpec),

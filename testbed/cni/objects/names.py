@@ -24,11 +24,12 @@ class Name:
     address: str
     pod: str = ""
 
-    def forms(self, namespace: str) -> list[str]:
-        """Return the forms in which a pod of a namespace finds it, by the search domains of its resolv.conf."""
-        first = f"{self.pod}.{self.service}" if self.pod else self.service
-        within = [first] if namespace == self.namespace else []
-        return [*within, *(f"{first}.{self.namespace}{end}" for end in ("", ".svc", f".svc.{DOMAIN}"))]
+    def forms(self, searches: Sequence[str]) -> list[str]:
+        """Return the forms in which a pod with these search domains finds it, the shortest first."""
+        full = f"{self.pod}.{self.service}" if self.pod else self.service
+        full += f".{self.namespace}.svc.{DOMAIN}"
+        short = [full.removesuffix(f".{one}") for one in searches if full.endswith(f".{one}")]
+        return [*sorted(short, key=len), full]
 
 
 def names(services: Iterable[tuple[str, str, Mapping[str, Any]]], pods: Sequence[ReadyPod]) -> list[Name]:
@@ -56,8 +57,15 @@ def asks_cluster(spec: Mapping[str, Any]) -> bool:
     return policy == BY_CLUSTER_ON_HOST or (policy == BY_CLUSTER and not spec.get("hostNetwork"))
 
 
-def hosts_file(namespace: str, own: Sequence[tuple[str, str]], known: Iterable[Name]) -> str:
-    """Return the content of a pod's /etc/hosts. `own` are addresses and names that it has without DNS."""
+def searches(namespace: str, spec: Mapping[str, Any]) -> list[str]:
+    """Return the search domains of a pod."""
+    more = (spec.get("dnsConfig") or {}).get("searches") or ()
+    return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN, *more]
+
+
+def hosts_file(domains: Sequence[str], own: Sequence[tuple[str, str]], known: Iterable[Name]) -> str:
+    """Return the content of the /etc/hosts of a pod with search domains. `own` are addresses and names that it has
+    without DNS."""
     lines = [*LOCAL, *(f"{address}\t{name}" for address, name in own)]
-    lines += [f"{one.address}\t{' '.join(one.forms(namespace))}" for one in known]
+    lines += [f"{one.address}\t{' '.join(one.forms(domains))}" for one in known]
     return "".join(f"{line}\n" for line in lines)

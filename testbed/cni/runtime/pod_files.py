@@ -82,7 +82,8 @@ class PodFiles:
     def _write_names(self, given: _Given) -> None:
         assert given.hosts
         given.names = self._names
-        content = names.hosts_file(given.known.namespace, given.own, given.names)
+        domains = names.searches(given.known.namespace, given.known.spec)
+        content = names.hosts_file(domains, given.own, given.names)
         given.hosts.write_text(content)  # the file stays the same one: it is mounted
 
     def _mount(self, pod: Pod, known: Object, top: Path, look: Look) -> Mapping[str, Mapping[str, Any]]:

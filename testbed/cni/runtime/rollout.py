@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import itertools
 import math
+import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +34,7 @@ from testbed.cni.runtime.policy_enforcer import PolicyEnforcer
 from testbed.cni.runtime.service_proxy import ServiceProxy
 from testbed.documents.problems import Problems
 from testbed.errors import InputError, TestbedError
+from testbed.kernel.syscalls import explained
 from testbed.lab.context import Context
 from testbed.lab.nodes.host_node import Pod
 from testbed.lab.pods import Maker, Rollout, Start
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 CONTROLLERS = (*(kind for kind in WORKLOADS if kind != "Pod"), *training.FRAMEWORKS)
 STATEFUL = ("Job", "StatefulSet", *training.FRAMEWORKS, CLAIM)
 """The kinds whose status is more than a count of pods."""
-OWNED = ("ReplicaSet", "ControllerRevision", "Service", "ConfigMap")
+OWNED = ("ReplicaSet", "ControllerRevision", "Job", "Service", "ConfigMap", "Secret")
 """The kinds that controllers make beside pods."""
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
 """Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
@@ -247,9 +250,9 @@ class Workloads:
             following = workloads.following(
                 mine, list(self._runs.values()), self._starts.nodes(), partial(next, self._numbers), revisions
             )
-            owned = [one for kind in ("Service", "ConfigMap") for one in self._cluster.all(kind)]
+            owned = [one for kind in ("Service", "ConfigMap", "Secret") for one in self._cluster.all(kind)]
             runs = list(self._runs.values())
-            operators.follow(mine, runs, owned, partial(next, self._numbers), following)
+            operators.follow(mine, runs, owned, partial(next, self._numbers), _key_pair, following)
             self._later = following.later
             self._cluster.put(*following.objects)
             self._remove(following.gone)
@@ -546,7 +549,7 @@ class Workloads:
 
     def _start_of(self, run: Run) -> Start:
         kind, name = owner_of(run.pod)
-        if kind == "ReplicaSet" and (there := self._cluster.look(kind, name, run.pod.namespace)):
+        if kind in ("ReplicaSet", "Job") and (there := self._cluster.look(kind, name, run.pod.namespace)):
             above, named = owner_of(there)
             kind, name = (above, named) if above else (kind, name)
         owner = f"{kind}/{run.pod.namespace}/{name}" if kind else str(run.pod)
@@ -572,6 +575,16 @@ def pause_after(restarts: int) -> float:
     """Return the seconds after which kubelet starts a container again that has been started so often without a long
     run (pkg/kubelet, doBackOff: 10 s, twice as many each time, 300 s at most)."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (restarts - 1)) if restarts else 0.0
+
+
+def _key_pair() -> tuple[str, str]:
+    """Make a private key for ssh and its public one."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "key"
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(file)]
+        with explained("a key for ssh cannot be made"):
+            subprocess.run(command, check=True)
+        return file.read_text(), file.with_suffix(".pub").read_text()
 
 
 def _nothing() -> None:

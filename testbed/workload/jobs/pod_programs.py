@@ -7,6 +7,7 @@ program is a fork of the process that has torch imported, if the machine has it.
 import os
 import shlex
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -107,17 +108,49 @@ class PodPrograms:
             (pod.binds[KUBECTL] / "kubectl").unlink(missing_ok=True)
             (pod.binds[KUBECTL] / "kubectl").symlink_to(self._bin / "kubectl")
         self.pods[pod.name] = pod
-        if not pod.command:
+        command = self._command(pod)
+        if not command:
             text = "has no program: its container has no command, and the lab does not have its image"
             self.lab.emit(events.POD(host=pod.host.name), pod.name, text)
             return None
         directory = str(pod.metadata.manifest["spec"]["containers"][0].get("workingDir") or "")
         where = directory if directory in pod.binds or os.path.isdir(directory) else str(self.directory)
         run = f'. {shlex.quote(str(environment))}; cd {shlex.quote(where)}; exec "$@"'
-        process = pod.launch("sh", "-c", run, "sh", *pod.command)
+        process = pod.launch("sh", "-c", run, "sh", *command)
         self._pid_file(pod).write_text(f"{process.pid}\n")
         self.processes.append(process)
         return process
+
+    def _command(self, pod: Pod) -> list[str]:
+        """Return the command of a pod; of sshd with settings for the machine, whose only user is root."""
+        program = pod.command[0] if pod.command else ""
+        if program.rpartition("/")[2] != "sshd":
+            return list(pod.command)
+        key = self._scratch / "host_key"
+        if not key.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        entered = f'. {shlex.quote(str(self._environment_file(pod)))}; eval "$SSH_ORIGINAL_COMMAND"'
+        options = {
+            "AuthorizedKeysFile": f"{self._ssh_directory(pod)}/authorized_keys",
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "ForceCommand": entered,
+        }
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        run = 'mkdir -p /run/sshd; exec "$@"'
+        return ["sh", "-c", run, "sh", "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-h", str(key), *words]
+
+    @staticmethod
+    def _ssh_directory(pod: Pod) -> str:
+        """Return where a pod has keys for ssh, an empty string if nowhere."""
+        return next((place for place, source in pod.binds.items() if (source / "authorized_keys").exists()), "")
+
+    def _ssh_options(self, pod: Pod) -> str:
+        """Return the options by which mpirun's ssh takes the pod's key, and the key of any host."""
+        key = self._scratch / f"{pod.name}.key"
+        key.write_text((pod.binds[self._ssh_directory(pod)] / "id_rsa").read_text())
+        key.chmod(0o600)
+        return f"-i {key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
     def _environment_file(self, pod: Pod) -> Path:
         return self._scratch / f"{pod.name}.env"
@@ -135,6 +168,9 @@ class PodPrograms:
             "OMP_NUM_THREADS": "1",
         }
         known = {OPEN_MPI_5[name]: value for name, value in pod.env.items() if name in OPEN_MPI_5}
+        if self._ssh_directory(pod):
+            name = OPEN_MPI_5["OMPI_MCA_plm_rsh_args"]
+            known[name] = f"{known.get(name, '')} {self._ssh_options(pod)}".strip()
         ours = {"TESTBED_RANKS": str(self.directory), "TESTBED_LAUNCHER": pod.name}
         path = f"{self._bin}:{pod.env.get('PATH') or os.environ['PATH']}"
         return {**machine, **known, **pod.env, **ours, "PATH": path}

@@ -152,6 +152,28 @@ def test_mpirun_of_a_launcher_starts_ranks_in_the_workers(lab, clean, scripts):
     assert lines == [f"{rank} mnist-worker-{rank // 2} 6" for rank in range(4)]
 
 
+@pytest.mark.parametrize("keys", ["/root/.ssh", "/home/mpiuser/.ssh"])
+def test_mpirun_of_the_mpi_operator_reaches_its_workers_by_ssh(lab, clean, scripts, keys):
+    (scripts / "ring.py").write_text(
+        "from mpi4py import MPI\nimport socket, sys\n"
+        "comm = MPI.COMM_WORLD\n"
+        "total = comm.allreduce(comm.rank)\n"
+        "sys.stdout.write(f'{comm.rank} {socket.gethostname()} {total}\\n')\n"
+    )
+    parts = {
+        "Launcher": replica("launcher", "mpirun", "-n", "2", "python3", "ring.py", restart="OnFailure"),
+        "Worker": replica("worker", "/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config", replicas=2),
+    }
+    one = manifest("kubeflow.org/v2beta1", "MPIJob", "mpiReplicaSpecs", parts, sshAuthMountPath=keys)
+    job = pod_job(lab, one, name=f"ssh{len(keys)}", networks=[NETWORK], beside=scripts)
+    assert job.wait(120) is None, job.launcher_output()
+    assert [str(rank.host) for rank in job.ranks] == ["mnist-worker-0", "mnist-worker-1"]
+    lines = sorted(line for line in job.launcher_output().splitlines() if line[:1].isdigit())
+    assert lines == [f"{rank} mnist-worker-{rank} 1" for rank in range(2)]
+    status = lab.objects.get("MPIJob", "mnist")["status"]
+    assert [one["type"] for one in status["conditions"] if one["status"] == "True"] == ["Created", "Succeeded"]
+
+
 def test_a_headless_service_names_the_pods_of_a_stateful_set(lab, clean):
     template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [container("db")]}}
     labels = {"matchLabels": {"app": "db"}}

@@ -49,7 +49,7 @@ class Cluster:
     def next(self) -> Next:
         found = Next()
         there = list(self.objects.values())
-        operators.follow(there, self.runs, there, lambda: next(self.numbers), found)
+        operators.follow(there, self.runs, there, lambda: next(self.numbers), lambda: ("private", "public"), found)
         self.objects |= {str(one): one for one in found.objects}
         for one in found.gone:
             self.objects.pop(str(one), None)
@@ -378,3 +378,100 @@ def test_the_owner_of_all_that_it_makes_is_the_job():
     cluster = Cluster(job("MPIJob", KUBEFLOW, Launcher=1, Worker=1)).settle()
     made = [run.pod for run in cluster.runs] + [one for name, one in cluster.objects.items() if name != cluster.name]
     assert {workloads.owner_of(one) for one in made} == {("MPIJob", "mnist")}
+
+
+MPI_OPERATOR = "kubeflow.org/v2beta1"
+
+
+def mpi_job(**given: Any) -> Cluster:
+    parts = {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}, **given.pop("parts", {})}
+    return Cluster(job("MPIJob", MPI_OPERATOR, **parts, **given))
+
+
+def launched(cluster: Cluster, state: State | None = None, ended: str = "") -> Cluster:
+    """The pod of the launcher's Job is there, or the Job has ended."""
+    launcher = cluster.objects["Job/default/mnist-launcher"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "mnist-launcher", "controller": True}
+    metadata = {"name": "mnist-launcher-x", "ownerReferences": [reference]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launcher.spec["template"]["spec"]}
+    cluster.runs = [run for run in cluster.runs if run.pod.name != "mnist-launcher-x"]
+    if state:
+        cluster.runs.append(Run(manifests.make(pod), next(cluster.numbers), state))
+    if ended:
+        status = {"conditions": [{"type": ended, "status": "True"}], "failed": int(ended == "Failed")}
+        cluster.objects[str(launcher)] = manifests.make({**launcher.data, "status": status})
+    return cluster.settle()
+
+
+def test_the_mpi_operator_makes_workers_with_sshd_and_a_job_for_mpirun():
+    cluster = mpi_job(slotsPerWorker=2).settle()
+    assert cluster.names == ["mnist-worker-0", "mnist-worker-1"]
+    worker = cluster.pod("mnist-worker-0")
+    assert (worker.spec["hostname"], worker.spec["subdomain"]) == ("mnist-worker-0", "mnist")
+    assert worker.spec["containers"][0]["command"] == ["/usr/sbin/sshd", "-De"]
+    assert worker.spec["dnsConfig"]["searches"] == ["mnist.default.svc.cluster.local"]
+    assert cluster.service("mnist")["clusterIP"] == "None"
+    data = cluster.objects["ConfigMap/default/mnist-config"].data["data"]
+    assert data["hostfile"] == "mnist-worker-0.mnist.default.svc slots=2\nmnist-worker-1.mnist.default.svc slots=2\n"
+    launcher = cluster.objects["Job/default/mnist-launcher"]
+    assert workloads.owner_of(launcher) == ("MPIJob", "mnist")
+    spec = launcher.spec["template"]["spec"]
+    assert spec["restartPolicy"] == "OnFailure"
+    env = {one["name"]: one["value"] for one in spec["containers"][0]["env"]}
+    assert env["OMPI_MCA_orte_set_default_slots"] == "2"
+    assert env["K_MPI_JOB_ROLE"] == "launcher"
+    assert {one["mountPath"] for one in spec["containers"][0]["volumeMounts"]} == {"/root/.ssh", "/etc/mpi"}
+    assert cluster.objects["Secret/default/mnist-ssh"].data["data"]["ssh-publickey"] == "cHVibGlj"
+
+
+def test_the_job_of_the_launcher_decides():
+    cluster = launched(mpi_job(runPolicy={"cleanPodPolicy": "Running"}).settle(), "running")
+    assert cluster.conditions == ["Created", "Running"]
+    launched(cluster, None, "Complete")
+    assert cluster.conditions == ["Created", "Succeeded"]
+    assert cluster.names == []
+    failed = launched(mpi_job().settle(), None, "Failed")
+    assert failed.conditions == ["Created", "Failed"]
+    assert failed.names == ["mnist-worker-0", "mnist-worker-1"]  # cleanPodPolicy: None
+
+
+def test_a_launcher_can_wait_for_its_workers():
+    cluster = Cluster(
+        job("MPIJob", MPI_OPERATOR, Launcher=1, Worker=1, launcherCreationPolicy="WaitForWorkersReady"), starts=False
+    ).settle()
+    assert "Job/default/mnist-launcher" not in cluster.objects
+    cluster.runs[0].state = "running"
+    assert "Job/default/mnist-launcher" in cluster.settle().objects
+
+
+def test_a_launcher_can_be_a_worker():
+    cluster = mpi_job(runLauncherAsWorker=True).settle()
+    data = cluster.objects["ConfigMap/default/mnist-config"].data["data"]
+    assert data["hostfile"].splitlines()[0] == "mnist-launcher.mnist.default.svc slots=1"
+    assert cluster.pod("mnist-worker-0").labels["training.kubeflow.org/replica-index"] == "1"
+
+
+def test_a_suspended_mpi_job_has_a_suspended_launcher_and_no_workers():
+    cluster = mpi_job(runPolicy={"suspend": True}).settle()
+    assert cluster.names == []
+    assert cluster.objects["Job/default/mnist-launcher"].spec["suspend"]
+    assert cluster.conditions == ["Created", "Suspended"]
+    resumed = mpi_job().objects["MPIJob/default/mnist"]
+    cluster.objects[cluster.name] = manifests.make({**resumed.data, "status": cluster.status})
+    assert cluster.settle().names == ["mnist-worker-0", "mnist-worker-1"]
+    assert not cluster.objects["Job/default/mnist-launcher"].spec["suspend"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"parts": {"Worker": {}}}, "must be greater than or equal to 1"),
+        ({"parts": {"Worker": {"replicas": 1, "restartPolicy": "Always"}}}, 'Unsupported value: "Always"'),
+        ({"mainContainer": "x"}, 'unknown field "spec.mainContainer"'),
+        ({"mpiImplementation": "MVAPICH"}, "mpiImplementation"),
+    ],
+)
+def test_what_the_mpi_operator_refuses(given, text):
+    with pytest.raises(InputError) as error:
+        mpi_job(**given)
+    assert text in error.value.message

@@ -11,7 +11,16 @@ from typing import Any, Literal
 
 from testbed.cni.objects import fields
 from testbed.cni.objects.manifests import Object
-from testbed.cni.objects.training.spec import KEYS, KUBEDL, KUBEFLOW, Replica, RestartPolicy, RunPolicy, TrainingSpec
+from testbed.cni.objects.training.spec import (
+    KEYS,
+    KUBEDL,
+    KUBEFLOW,
+    MPI_OPERATOR,
+    Replica,
+    RestartPolicy,
+    RunPolicy,
+    TrainingSpec,
+)
 from testbed.documents.problems import Problems, dotted
 from testbed.documents.text import choices
 from testbed.errors import did_you_mean
@@ -75,8 +84,9 @@ DEFAULTS = {
     ),
     (KUBEFLOW, "TFJob"): Defaults({"": "Never"}, "None", 2222, FRAMEWORKS["TFJob"].types, {}),
     (KUBEFLOW, "MPIJob"): Defaults({"": "Never"}, "None", 0, (), _LAUNCHER_LAST),
+    (MPI_OPERATOR, "MPIJob"): Defaults({"Launcher": "OnFailure", "": "Never"}, "None", 0, (), {}),
 }
-NEVER_MADE = {KUBEDL: ("Evaluator",), KUBEFLOW: ()}
+NEVER_MADE: Mapping[str, tuple[str, ...]] = {KUBEDL: ("Evaluator",), KUBEFLOW: (), MPI_OPERATOR: ()}
 """Types that an operator knows and makes no pods of (KubeDL, GetReconcileOrders of TFJobs)."""
 _POLICY = ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy")
 _KEYS = {
@@ -86,9 +96,14 @@ _KEYS = {
     (KUBEFLOW, "PyTorchJob"): ("runPolicy", "elasticPolicy", "nprocPerNode"),
     (KUBEFLOW, "TFJob"): ("runPolicy", "successPolicy", "enableDynamicWorker"),
     (KUBEFLOW, "MPIJob"): ("runPolicy", "cleanPodPolicy", "slotsPerWorker", "mainContainer"),
+    (MPI_OPERATOR, "MPIJob"): (
+        *("runPolicy", "slotsPerWorker", "runLauncherAsWorker"),
+        *("sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation"),
+    ),
 }
 """The keys of `spec` beside that of the replicas. Those of KubeDL's MPIJob before v1 are not among them."""
-_POLICY_KEYS = {KUBEDL: (*_POLICY, "cronPolicy"), KUBEFLOW: (*_POLICY, "suspend", "managedBy")}
+_KUBEFLOW_POLICY = (*_POLICY, "suspend", "managedBy")
+_POLICY_KEYS = {KUBEDL: (*_POLICY, "cronPolicy"), KUBEFLOW: _KUBEFLOW_POLICY, MPI_OPERATOR: _KUBEFLOW_POLICY}
 
 
 @dataclass(frozen=True)
@@ -137,7 +152,7 @@ class TrainingJob:
 
     def count(self, kind: str) -> int:
         """Return how many pods of a type the job has."""
-        none = (self.operator, self.one.kind, kind) == (KUBEFLOW, "MPIJob", "Worker")
+        none = self.operator != KUBEDL and (self.one.kind, kind) == ("MPIJob", "Worker")
         found = self.replicas[kind].replicas
         return found if found is not None else int(not none)
 
@@ -151,7 +166,7 @@ class TrainingJob:
         return self.replicas[kind].restartPolicy or self.defaults.restart.get(kind, self.defaults.restart[""])
 
     def pod_name(self, kind: str, index: int) -> str:
-        if (self.operator, kind) == (KUBEFLOW, "Launcher"):
+        if self.operator != KUBEDL and kind == "Launcher":
             return f"{self.one.name}-launcher"
         return f"{self.one.name}-{kind.lower()}-{index}"
 
@@ -265,6 +280,8 @@ def _refused(job: TrainingJob) -> list[tuple[tuple[str, ...], str]]:
         if len(job.pod_name(kind, max(0, job.count(kind) - 1))) > LONGEST_LABEL:
             wrong = f"the name of a pod, {job.pod_name(kind, 0)}, has more than {LONGEST_LABEL} characters"
             found.append((path, wrong))
+    if job.operator == MPI_OPERATOR:
+        found += _refused_by_mpi_operator(job)
     if job.one.kind == "MPIJob" and not kinds:
         found.append(((job.key,), "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"))
     if (job.operator, job.one.kind) == (KUBEDL, "PyTorchJob") and not kinds:
@@ -278,4 +295,21 @@ def _refused(job: TrainingJob) -> list[tuple[tuple[str, ...], str]]:
         found.append((("elasticPolicy", "nProcPerNode"), "Forbidden: must not be used with spec.nprocPerNode"))
     if elastic and "Worker" not in job.replicas:
         found.append((("elasticPolicy",), "cannot find the worker spec"))
+    return found
+
+
+def _refused_by_mpi_operator(job: TrainingJob) -> list[tuple[tuple[str, ...], str]]:
+    """Return what the validation of kubeflow/mpi-operator says of a job, after its defaults
+    (pkg/apis/kubeflow/validation)."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    for kind in job.replicas:
+        if job.restart(kind) not in ("Never", "OnFailure"):
+            wrong = f'Unsupported value: "{job.restart(kind)}": supported values: "Never", "OnFailure"'
+            found.append(((job.key, kind, "restartPolicy"), wrong))
+    if "Worker" in job.replicas and job.count("Worker") <= 0:
+        found.append(((job.key, "Worker"), "replicas: Invalid value: 0: must be greater than or equal to 1"))
+    last = job.pod_name("Worker", max(1, job.count("Worker") if "Worker" in job.replicas else 1) - 1)
+    if not LABEL.fullmatch(last) or len(last) > LONGEST_LABEL:
+        wrong = f'metadata.name: Invalid value: "{job.one.name}": no pod and service can have the DNS label "{last}"'
+        found.append(((), wrong))
     return found

@@ -9,57 +9,33 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from testbed.cni.objects.manifests import Object, make, written
-from testbed.cni.objects.training import replicas
+from testbed.cni.objects.training import mpi_operator, replicas
 from testbed.cni.objects.training.kinds import TrainingJob, kubedl_gates, read
+from testbed.cni.objects.training.mpi_operator import KeyPair
 from testbed.cni.objects.training.replicas import PORTS, Place
-from testbed.cni.objects.training.spec import KEYS, KUBEDL, KUBEFLOW
+from testbed.cni.objects.training.spec import KEYS, KUBEDL, KUBEFLOW, MPI_OPERATOR
+from testbed.cni.objects.training.state import FINISHED, State, condition, holds
 from testbed.cni.objects.workloads import Next, Run, owner_of, seconds_left
 
 RETRYABLE = {KUBEDL: (130, 137, 138, 143), KUBEFLOW: range(128, 256)}
 """The statuses of a container after which restartPolicy ExitCode makes its pod again."""
-FINISHED = ("Succeeded", "Failed")
-Status = dict[str, Any]
-
-
-@dataclass
-class _Job:
-    """A job, its pods by type and index, and what it is to have."""
-
-    job: TrainingJob
-    status: Status
-    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
-    surplus: list[Run] = field(default_factory=list)
-    """Pods of no replica: of an index that the job has no more."""
-    services: dict[str, Object] = field(default_factory=dict)
-
-    def of(self, kind: str) -> list[Run]:
-        return [run for (of, _), run in self.runs.items() if of == kind]
-
-    def host_ports(self) -> dict[tuple[str, int], int]:
-        """Return the ports that the pods have on their nodes."""
-        if not self.job.host_network:
-            return {}
-        name = self.job.framework.port_name
-        found: dict[tuple[str, int], int] = {}
-        for place, run in self.runs.items():
-            ports = [port for one in run.pod.spec["containers"] for port in one.get("ports") or ()]
-            if named := [port for port in ports if port.get("name") == name]:
-                found[place] = int(named[0]["containerPort"])
-        return found
 
 
 def follow(
-    jobs: Sequence[Object], runs: Sequence[Run], objects: Iterable[Object], number: Callable[[], int], found: Next
+    jobs: Sequence[Object],
+    runs: Sequence[Run],
+    objects: Iterable[Object],
+    number: Callable[[], int],
+    key_pair: KeyPair,
+    found: Next,
 ) -> None:
     """Add the next steps for training jobs. `jobs` are all workloads, the Deployment of KubeDL's manager among them, if
-    there is one; `objects` all Services and ConfigMaps; `number` as for `workloads.following`."""
+    there is one; `objects` all Services, ConfigMaps and Secrets; `number` as for `workloads.following`."""
     gates = kubedl_gates(jobs)
     owned: dict[tuple[str, str, str], list[Object]] = {}
-    for one in objects:
+    for one in [*objects, *(one for one in jobs if one.kind == "Job")]:
         owned.setdefault((one.namespace, *owner_of(one)), []).append(one)
     pods: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
@@ -67,16 +43,25 @@ def follow(
     for one in jobs:
         if one.kind in KEYS:
             key = one.namespace, one.kind, one.name
-            _follow(read(one, gates), pods.get(key, []), owned.get(key, []), number, found)
+            job = read(one, gates)
+            launchers = pods.get((one.namespace, "Job", mpi_operator.launcher_name(job)), [])
+            _follow(job, pods.get(key, []), launchers, owned.get(key, []), number, key_pair, found)
 
 
 def _follow(
-    job: TrainingJob, own: Sequence[Run], objects: Sequence[Object], number: Callable[[], int], found: Next
+    job: TrainingJob,
+    own: Sequence[Run],
+    launchers: Sequence[Run],
+    objects: Sequence[Object],
+    number: Callable[[], int],
+    key_pair: KeyPair,
+    found: Next,
 ) -> None:
     one = job.one
-    state = _Job(job, dict(one.data.get("status") or {}))
+    index_of = mpi_operator.index_of if job.operator == MPI_OPERATOR else replicas.index_of
+    state = State(job, dict(one.data.get("status") or {}))
     for run in own:
-        places = [(kind, replicas.index_of(job, kind, run.pod)) for kind in job.replicas]
+        places = [(kind, index_of(job, kind, run.pod)) for kind in job.replicas]
         place = next(((kind, index) for kind, index in places if index is not None and index < job.count(kind)), None)
         if place is None or place in state.runs:
             state.surplus.append(run)
@@ -84,13 +69,15 @@ def _follow(
             state.runs[place] = run
     state.services = {one.name: one for one in objects if one.kind == "Service"}
     if not state.status.get("conditions"):
-        _condition(state, "Created", f"{one.kind} {one.name} is created.")
-    if _is(state.status, *FINISHED):
+        condition(state, "Created", f"{one.kind} {one.name} is created.")
+    if job.operator == MPI_OPERATOR:
+        mpi_operator.follow(state, launchers, objects, key_pair, found)
+    elif holds(state.status, *FINISHED):
         _clean_up(state, found, everything=False)
     elif job.policy.suspend and job.operator == KUBEFLOW:
         _suspend(state, found)
     elif reason := _past_limits(state, found):
-        _condition(state, "Failed", reason)
+        condition(state, "Failed", reason)
         _clean_up(state, found, everything=job.operator == KUBEFLOW)
     else:
         _go_on(state, objects, number, found)
@@ -98,11 +85,11 @@ def _follow(
         found.objects.append(make({**one.data, "status": state.status}))
 
 
-def _go_on(state: _Job, objects: Sequence[Object], number: Callable[[], int], found: Next) -> None:
+def _go_on(state: State, objects: Sequence[Object], number: Callable[[], int], found: Next) -> None:
     """Make what is missing, end what is too much, and say how the job is."""
     job = state.job
-    if _is(state.status, "Suspended"):
-        _condition(state, "Suspended", f"{job.one.kind} {job.one.name} is resumed.", holds=False)
+    if holds(state.status, "Suspended"):
+        condition(state, "Suspended", f"{job.one.kind} {job.one.name} is resumed.", true=False)
         state.status.pop("startTime", None)
     state.status.setdefault("startTime", written(time.time()))
     found.ended += state.surplus
@@ -112,7 +99,7 @@ def _go_on(state: _Job, objects: Sequence[Object], number: Callable[[], int], fo
     found.ended += again
     state.status["restarts"] = int(state.status.get("restarts") or 0) + len(again)
     state.status = {key: value for key, value in state.status.items() if key != "restarts" or value}
-    if _is(state.status, *FINISHED):
+    if holds(state.status, *FINISHED):
         return
     ports = state.host_ports()
     for kind in job.replicas:
@@ -134,13 +121,13 @@ def _drawn(one: Object, number: Callable[[], int]) -> int:
     return PORTS[int.from_bytes(digest[:4]) % len(PORTS)]
 
 
-def _all_run(state: _Job, kind: str) -> bool:
+def _all_run(state: State, kind: str) -> bool:
     """Return whether all pods of a type run or have ended."""
     there = state.of(kind)
     return len(there) >= state.job.count(kind) and all(run.state != "waiting" for run in there)
 
 
-def _restarted(state: _Job, kind: str) -> list[Run]:
+def _restarted(state: State, kind: str) -> list[Run]:
     """Return the failed pods of a type that are made again, by the policy of the type."""
     policy, operator = state.job.restart(kind), state.job.operator
     failed = [run for run in state.of(kind) if run.state == "failed"]
@@ -149,7 +136,7 @@ def _restarted(state: _Job, kind: str) -> list[Run]:
     return failed if operator == KUBEFLOW and policy != "Never" and state.job.one.kind != "MPIJob" else []
 
 
-def _keep_services(state: _Job, ports: Mapping[tuple[str, int], int], found: Next) -> None:
+def _keep_services(state: State, ports: Mapping[tuple[str, int], int], found: Next) -> None:
     """Make the Services that are missing, and let those of KubeDL's host network follow the ports of their pods."""
     wanted: set[str] = set()
     for kind in state.job.replicas:
@@ -171,7 +158,7 @@ def _keep_services(state: _Job, ports: Mapping[tuple[str, int], int], found: Nex
     found.gone += [one for name, one in state.services.items() if name not in wanted]
 
 
-def _keep_config(state: _Job, objects: Sequence[Object], found: Next) -> None:
+def _keep_config(state: State, objects: Sequence[Object], found: Next) -> None:
     running = [run.pod.name for run in state.of("Worker") if run.state == "running"]
     wanted = replicas.config(state.job, running)
     there = next((one for one in objects if (one.kind, one.name) == (wanted.kind, wanted.name)), None)
@@ -179,16 +166,16 @@ def _keep_config(state: _Job, objects: Sequence[Object], found: Next) -> None:
         found.objects.append(wanted)
 
 
-def _suspend(state: _Job, found: Next) -> None:
+def _suspend(state: State, found: Next) -> None:
     """End all pods of a job that waits for its time, with their Services."""
     _clean_up(state, found, everything=True)
-    if not _is(state.status, "Suspended"):
-        if _is(state.status, "Running"):
-            _condition(state, "Running", f"{state.job.one.kind} {state.job.one.name} is suspended.", holds=False)
-        _condition(state, "Suspended", f"{state.job.one.kind} {state.job.one.name} is suspended.")
+    if not holds(state.status, "Suspended"):
+        if holds(state.status, "Running"):
+            condition(state, "Running", f"{state.job.one.kind} {state.job.one.name} is suspended.", true=False)
+        condition(state, "Suspended", f"{state.job.one.kind} {state.job.one.name} is suspended.")
 
 
-def _past_limits(state: _Job, found: Next) -> str:
+def _past_limits(state: State, found: Next) -> str:
     """Return the reason why a job has failed by its limits, or an empty string."""
     policy, name = state.job.policy, state.job.one.name
     if policy.backoffLimit is not None:
@@ -206,10 +193,10 @@ def _past_limits(state: _Job, found: Next) -> str:
     return ""
 
 
-def _clean_up(state: _Job, found: Next, *, everything: bool) -> None:
+def _clean_up(state: State, found: Next, *, everything: bool) -> None:
     """End pods of a job that has ended, with their Services, as its cleanPodPolicy says, and the job after its time."""
     clean = "All" if everything else state.job.clean
-    if _is(state.status, *FINISHED):
+    if holds(state.status, *FINISHED):
         state.status.setdefault("completionTime", written(time.time()))
     waiting_too = state.job.operator == KUBEFLOW
     for run in [*state.runs.values(), *state.surplus]:
@@ -218,7 +205,7 @@ def _clean_up(state: _Job, found: Next, *, everything: bool) -> None:
             found.ended.append(run)
             found.gone += [one for name, one in state.services.items() if name == run.pod.name]
     for one in (state.status.get("replicaStatuses") or {}).values():
-        if _is(state.status, "Succeeded") and one.get("active"):
+        if holds(state.status, "Succeeded") and one.get("active"):
             one["succeeded"] = one.get("succeeded", 0) + one.pop("active")
     after = state.job.policy.ttlSecondsAfterFinished
     if after is not None and "completionTime" in state.status:
@@ -227,7 +214,7 @@ def _clean_up(state: _Job, found: Next, *, everything: bool) -> None:
         found.later = min(found.later, left if left > 0 else math.inf)
 
 
-def _report(state: _Job, restarted: Mapping[str, Sequence[Run]]) -> None:
+def _report(state: State, restarted: Mapping[str, Sequence[Run]]) -> None:
     """Put into the status how many pods of each type run and have ended, and what follows of it for the job."""
     job, counts = state.job, {kind: _counted(state, kind) for kind in state.job.replicas}
     state.status["replicaStatuses"] = {
@@ -239,13 +226,13 @@ def _report(state: _Job, restarted: Mapping[str, Sequence[Run]]) -> None:
     name, kind, again = job.one.name, job.one.kind, any(restarted.values())
     for one in job.replicas if job.operator == KUBEFLOW else ():
         if job.restart(one) == "ExitCode" and counts[one]["failed"] > len(restarted[one]):
-            _condition(state, "Failed", f'job "{name}" is failing because "{one}" replica(s) failed.')
+            condition(state, "Failed", f'job "{name}" is failing because "{one}" replica(s) failed.')
     leaders = [one for one in job.framework.leaders if one in job.replicas] or ["Worker"]
     for leader in [one for one in leaders if one in counts]:
         if counts[leader]["active"]:
-            _condition(state, "Running", f"{kind} {name} is running.")
+            condition(state, "Running", f"{kind} {name} is running.")
         if _succeeded(state, leader, counts):
-            _condition(state, "Succeeded", f"{kind} {name} is successfully completed.")
+            condition(state, "Succeeded", f"{kind} {name} is successfully completed.")
             return
     for one, count in counts.items():
         if not count["failed"] or _may_lose(state, one, count):
@@ -253,10 +240,10 @@ def _report(state: _Job, restarted: Mapping[str, Sequence[Run]]) -> None:
         goes_on = again or (job.operator == KUBEFLOW and kind == "PyTorchJob" and job.restart(one) != "Never")
         verb = "restarting" if goes_on else "failed"
         text = f"{kind} {name} is {verb} because {count['failed']} {one} replica(s) failed."
-        _condition(state, "Restarting" if goes_on else "Failed", text)
+        condition(state, "Restarting" if goes_on else "Failed", text)
 
 
-def _may_lose(state: _Job, kind: str, count: Mapping[str, int]) -> bool:
+def _may_lose(state: State, kind: str, count: Mapping[str, int]) -> bool:
     """Return whether a job goes on whatever has become of its failed pods of a type."""
     job = state.job
     if job.one.kind == "TFJob":
@@ -264,7 +251,7 @@ def _may_lose(state: _Job, kind: str, count: Mapping[str, int]) -> bool:
     return job.operator == KUBEFLOW and job.count(kind) <= count["succeeded"] + count["active"]
 
 
-def _counted(state: _Job, kind: str) -> dict[str, int]:
+def _counted(state: State, kind: str) -> dict[str, int]:
     states = [run.state for run in state.of(kind)]
     lost = "failed" if state.job.operator == KUBEFLOW else "active"
     found = {
@@ -276,7 +263,7 @@ def _counted(state: _Job, kind: str) -> dict[str, int]:
     return found
 
 
-def _succeeded(state: _Job, leader: str, counts: Mapping[str, Mapping[str, int]]) -> bool:
+def _succeeded(state: State, leader: str, counts: Mapping[str, Mapping[str, int]]) -> bool:
     """Return whether the job has succeeded by the pods of the type that leads."""
     job = state.job
     done = {kind: job.count(kind) <= counts[kind]["succeeded"] for kind in counts}
@@ -292,42 +279,19 @@ def _succeeded(state: _Job, leader: str, counts: Mapping[str, Mapping[str, int]]
     return done[leader] and done.get("Worker", True)
 
 
-def _report_mpi(state: _Job, counts: Mapping[str, Mapping[str, int]], restarted: Mapping[str, Sequence[Run]]) -> None:
+def _report_mpi(state: State, counts: Mapping[str, Mapping[str, int]], restarted: Mapping[str, Sequence[Run]]) -> None:
     job, name = state.job, state.job.one.name
     launcher = counts.get("Launcher", {"active": 0, "succeeded": 0, "failed": 0})
     workers = counts.get("Worker", {"active": 0, "failed": 0})
     if launcher["succeeded"]:
-        _condition(state, "Succeeded", f"MPIJob {name} is successfully completed.")
+        condition(state, "Succeeded", f"MPIJob {name} is successfully completed.")
     elif launcher["failed"] and not restarted["Launcher"]:
-        _condition(state, "Failed", f"MPIJob {name} is failed because {launcher['failed']} Launcher replica(s) failed.")
+        condition(state, "Failed", f"MPIJob {name} is failed because {launcher['failed']} Launcher replica(s) failed.")
     elif workers["failed"]:
         again = bool(restarted.get("Worker"))
         if again or job.operator == KUBEFLOW:
             verb = "restarting" if again else "failed"
             text = f"MPIJob {name} is {verb} because {workers['failed']} Worker replica(s) failed."
-            _condition(state, "Restarting" if again else "Failed", text)
+            condition(state, "Restarting" if again else "Failed", text)
     elif launcher["active"]:
-        _condition(state, "Running", f"MPIJob {name} is running.")
-
-
-def _is(status: Mapping[str, Any], *types: str) -> bool:
-    return any(one["type"] in types and one["status"] == "True" for one in status.get("conditions") or ())
-
-
-def _condition(state: _Job, kind: str, message: str, *, holds: bool = True) -> None:
-    """Put a condition into the status, as UpdateJobConditions of both operators: Running and Restarting exclude each
-    other, the end of the job ends Running, and what has failed stays so."""
-    there = [dict(one) for one in state.status.get("conditions") or ()]
-    if _is(state.status, "Failed"):
-        return
-    now = written(time.time())
-    new = {"type": kind, "status": str(holds), "reason": f"{state.job.one.kind}{kind}", "message": message}
-    before = next((one for one in there if one["type"] == kind), None)
-    if before and before["status"] == new["status"]:
-        return
-    other = {"Running": "Restarting", "Restarting": "Running"}.get(kind)
-    kept = [one for one in there if one["type"] not in (kind, other)]
-    for one in kept:
-        if kind in FINISHED and one["type"] == "Running":
-            one["status"] = "False"
-    state.status["conditions"] = [*kept, {**new, "lastUpdateTime": now, "lastTransitionTime": now}]
+        condition(state, "Running", f"MPIJob {name} is running.")

@@ -1,7 +1,7 @@
-"""The `spec` of training jobs as users write it, for both operators.
+"""The `spec` of training jobs as users write it, for all operators.
 
 Sources: KubeDL (kubedl-io/kubedl), apis/training/v1alpha1 and pkg/job_controller/api/v1; Kubeflow's training operator
-1.8, pkg/apis/kubeflow.org/v1.
+1.8, pkg/apis/kubeflow.org/v1; kubeflow/mpi-operator 0.8, pkg/apis/kubeflow/v2beta1.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from pydantic import Field
 from testbed.cni.objects.kinds import Free, Metadata, Part, Spec
 from testbed.cni.objects.pod_spec import Count, PodTemplate, check_containers
 
-KUBEDL, KUBEFLOW = "training.kubedl.io/v1alpha1", "kubeflow.org/v1"
+KUBEDL, KUBEFLOW, MPI_OPERATOR = "training.kubedl.io/v1alpha1", "kubeflow.org/v1", "kubeflow.org/v2beta1"
 KEYS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
 """The key of the replicas in `spec`, by kind."""
 RestartPolicy = Literal["Always", "OnFailure", "Never", "ExitCode"]
@@ -48,7 +48,7 @@ class ElasticPolicy(Part):
 
 
 class TrainingSpec(RunPolicy, Spec):
-    """The `spec` of all kinds of both operators."""
+    """The `spec` of all kinds of all operators."""
 
     runPolicy: RunPolicy = RunPolicy()  # noqa: N815
     pytorchReplicaSpecs: dict[str, Replica] | None = None  # noqa: N815
@@ -60,6 +60,10 @@ class TrainingSpec(RunPolicy, Spec):
     enableDynamicWorker: bool = False  # noqa: N815
     slotsPerWorker: Annotated[int, Field(ge=1)] = 1  # noqa: N815
     mainContainer: str = ""  # noqa: N815
+    sshAuthMountPath: str = "/root/.ssh"  # noqa: N815
+    mpiImplementation: Literal["OpenMPI", "Intel", "MPICH"] = "OpenMPI"  # noqa: N815
+    launcherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"] = "AtStartup"  # noqa: N815
+    runLauncherAsWorker: bool = False  # noqa: N815
     mpiDistribution: Literal["OpenMPI", "IntelMPI", "MPICH"] = "OpenMPI"  # noqa: N815
 
     def check(self, metadata: Metadata) -> None:
