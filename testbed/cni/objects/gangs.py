@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.cni.objects.kinds import LABEL_NAME
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import HOSTNAME, NodeView
 from testbed.errors import InputError
@@ -42,7 +43,6 @@ class _Domain:
 
 
 SLICES = ("kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size")
-_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def check(annotations: Mapping[str, str]) -> None:
@@ -51,7 +51,7 @@ def check(annotations: Mapping[str, str]) -> None:
     if len(given) > 1:
         raise InputError(f"must not contain more than one topology annotation: {', '.join(given)}")
     for key in (REQUIRED, PREFERRED):
-        if key in annotations and not _LABEL.fullmatch(annotations[key]):
+        if key in annotations and not re.fullmatch(LABEL_NAME, annotations[key]):
             raise InputError(f"{key}: Invalid value: {json.dumps(annotations[key])}: it is no name of a label")
     if annotations.get(UNCONSTRAINED, "true") not in ("true", "false"):
         raise InputError(f"{UNCONSTRAINED}: Invalid value: {json.dumps(annotations[UNCONSTRAINED])}: must be boolean")

@@ -16,6 +16,11 @@ from testbed.cni.spec import conflist
 from testbed.cni.spec.conflist import Conflist
 from testbed.documents.text import describe
 
+LABEL_NAME = (
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+"""The key of a label: a name, behind a domain or not (apimachinery, IsQualifiedName)."""
 NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from testbed.cni.objects.kinds import Free, Metadata, Part, Spec
+from testbed.cni.objects.kinds import LABEL_NAME, Free, Metadata, Part, Spec
 from testbed.errors import InputError, did_you_mean
 
 POLICY, LABEL = "TASPolicy", "telemetry-policy"
@@ -92,14 +92,8 @@ def scores(policy: PolicySpec, nodes: Mapping[str, Metrics]) -> dict[str, int]:
     return {name: max(0, MOST - place) for place, name in enumerate(ordered)}
 
 
-_LABEL = (
-    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
-    r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$"
-)
-
-
 class Level(Part):
-    nodeLabel: Annotated[str, Field(pattern=_LABEL, max_length=316)]  # noqa: N815
+    nodeLabel: Annotated[str, Field(pattern=f"^{LABEL_NAME}$", max_length=316)]  # noqa: N815
 
 
 class TopologySpec(Part, Spec):

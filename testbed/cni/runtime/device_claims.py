@@ -72,9 +72,8 @@ class Choice:
     def obstacle(self, node: NodeView) -> str:
         """Return why a node does not fit, in kube-scheduler's words; empty if it does. InputError for a class that does
         not exist, or a selector that fails."""
-        for one in self._claims:
-            if one not in self._open and claims.node_of(one) not in ("", node.name):
-                return "resourceclaim not available on the node"
+        if self._is_elsewhere(node):
+            return "resourceclaim not available on the node"
         asking = [Asking(one.name, ClaimSpec.model_validate(one.spec)) for one in self._open]
         found = allocate(asking, self._classes, claims.devices(self._slices, node), self._taken)
         if found is None:
@@ -82,8 +81,15 @@ class Choice:
         self._found[node.name] = found
         return ""
 
+    def _is_elsewhere(self, node: NodeView) -> bool:
+        """Return whether the pod has a claim whose devices are of another node."""
+        given = [one for one in self._claims if one not in self._open]
+        return any(claims.node_of(one) not in ("", node.name) for one in given)
+
     def room(self, node: NodeView, most: int) -> int:
         """Return for how many pods like this one a node has devices, `most` at most. InputError as for `obstacle`."""
+        if self._is_elsewhere(node):
+            return 0
         asking = [Asking(one.name, ClaimSpec.model_validate(one.spec)) for one in self._open]
         offered = claims.devices(self._slices, node)
         fitting = (allocate(asking * count, self._classes, offered, self._taken) for count in range(1, most + 1))

@@ -95,6 +95,23 @@ def _attributes(host: Host, index: int, link: LinkState, *, rdma: bool) -> dict[
     return {f"{DRIVER}/{key}": value for key, value in {**found, "mtu": {"int": link.mtu}}.items()}
 
 
+FEATURES = {
+    "rx": "rx-checksumming",
+    "tx": "tx-checksumming",
+    "sg": "scatter-gather",
+    "tso": "tcp-segmentation-offload",
+    "ufo": "udp-fragmentation-offload",
+    "gso": "generic-segmentation-offload",
+    "gro": "generic-receive-offload",
+    "lro": "large-receive-offload",
+    "rxvlan": "rx-vlan-offload",
+    "txvlan": "tx-vlan-offload",
+    "ntuple": "ntuple-filters",
+    "rxhash": "receive-hashing",
+}
+"""ethtool's short names of features, and those that it prints."""
+
+
 @dataclass
 class Nic:
     """A NIC of a claim for a pod: on its node, and as it is to be in the pod."""
@@ -154,6 +171,11 @@ class Dranet:
         if config.interface.dhcp:
             raise InputError(f"fail to get configuration via DHCP for {result['device']}: a lab has no DHCP server")
         index, name = here[result["device"]]
+        if config.ethtool and config.ethtool.features:
+            lines = host.use("ethtool", "-k", name).stdout.splitlines()
+            known = {line.partition(":")[0].strip() for line in lines if "[fixed]" not in line}
+            if unknown := [one for one in config.ethtool.features if FEATURES.get(one, one) not in known]:
+                raise InputError("; ".join(f"feature {one} not supported by interface" for one in unknown))
         addresses = config.interface.addresses
         if not addresses:
             addresses = [str(one) for one in host.now().addresses.get(index, ()) if not one.ip.is_link_local]

@@ -314,6 +314,16 @@ def test_what_the_kernel_refuses_of_a_nic_is_the_reason_of_its_pod_alone(lab):
     assert lab.host("node1")["eth1"].is_up
 
 
+def test_a_feature_that_a_nic_does_not_have_is_refused_before_the_nic_moves(lab):
+    node = lab.host("node1")
+    before = node["eth1"].address()
+    opaque = {"driver": "dra.net", "parameters": {"ethtool": {"features": {"tso": False, "warp-drive": True}}}}
+    lab.pods.apply(template("nic", request("nic", "rdma"), config=[{"opaque": opaque}]))
+    done = apply(lab, pod("a", node="node1"))
+    assert done.waiting["a"].endswith(": feature warp-drive not supported by interface")
+    assert node["eth1"].address() == before
+
+
 def test_a_claim_is_for_one_pod_and_not_for_new_ones_while_it_is_deleted(lab):
     named = [pod(name, node="node1") for name in ("a", "b", "c")]
     for one in named:

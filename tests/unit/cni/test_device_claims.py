@@ -10,6 +10,7 @@ from testbed.cni.objects.dra.allocation import Asking, allocate
 from testbed.cni.objects.dra.kinds import ClaimSpec, ClassSpec
 from testbed.cni.objects.dra.selectors import Device, Quantity, Version, matches
 from testbed.cni.objects.placement import NodeView
+from testbed.cni.runtime.device_claims import Choice
 from testbed.errors import InputError
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
@@ -303,3 +304,31 @@ def test_parameters_that_the_driver_refuses(parameters, wrong):
     assert wrong in str(said.value)
     right = {"destination": "10.7.0.1/16", "gateway": "10.0.0.1"}
     assert network_config.read({"routes": [right], "interface": {"hardwareAddr": "0000.5e00.5301"}})
+
+
+class Objects:
+    """A cluster with these objects and no more."""
+
+    def __init__(self, *objects: manifests.Object) -> None:
+        self.objects = objects
+
+    def all(self, kind: str) -> list[manifests.Object]:
+        return [one for one in self.objects if one.kind == kind]
+
+    def find(self, kind: str, name: str, namespace: str) -> manifests.Object:
+        return next(one for one in self.all(kind) if (one.name, one.namespace) == (name, namespace))
+
+
+def test_a_node_has_no_room_for_a_claim_whose_devices_are_of_another_one():
+    results = [{"request": "gpu", "driver": "gpu", "pool": "n1", "device": "d"}]
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    status = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+    claim = made("ResourceClaim", "shared", {"devices": {"requests": []}}, status=status)
+    spec = {
+        "containers": [{"name": "a", "image": "b"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
+    }
+    one = manifests.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec})
+    choice = Choice(one, Objects(claim))  # type: ignore[arg-type]
+    assert claims.node_of(claim) == "n1"
+    assert [choice.room(NodeView(name, {}), 3) for name in ("n1", "n2")] == [3, 0]
