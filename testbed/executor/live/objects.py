@@ -91,9 +91,7 @@ class Observed:
             data["status"] = self._pool(one)
         if one.kind == "Node" and (host := self.hosts.get(one.name)):
             data = self._node(host, data)
-        if one.kind in FRAMEWORKS:
-            data["status"] = {key: value for key, value in (data.get("status") or {}).items() if key != "restarts"}
-        elif one.kind in CONTROLLERS:
+        if one.kind in CONTROLLERS and one.kind not in FRAMEWORKS:
             kept = {key: value for key, value in (data.get("status") or {}).items() if key != "lastFailure"}
             data["status"] = {**kept, **self._workload(one)}
         if one.kind == "Pod" and (pod := self.running(one)):

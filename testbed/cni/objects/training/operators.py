@@ -5,6 +5,7 @@ controllers/{pytorch,tensorflow,mpi}/status.go; Kubeflow's training operator 1.8
 pkg/core, and its controllers of the three kinds.
 """
 
+import copy
 import hashlib
 import math
 import time
@@ -59,7 +60,7 @@ def _follow(
 ) -> None:
     one = job.one
     index_of = mpi_operator.index_of if job.operator == MPI_OPERATOR else replicas.index_of
-    state = State(job, dict(one.data.get("status") or {}))
+    state = State(job, copy.deepcopy(dict(one.data.get("status") or {})))
     for run in own:
         places = [(kind, index_of(job, kind, run.pod)) for kind in job.replicas]
         place = next(((kind, index) for kind, index in places if index is not None and index < job.count(kind)), None)
@@ -95,10 +96,7 @@ def _go_on(state: State, objects: Sequence[Object], number: Callable[[], int], f
     found.ended += state.surplus
     restarted = {kind: _restarted(state, kind) for kind in job.replicas}
     _report(state, restarted)
-    again = [run for pods in restarted.values() for run in pods]
-    found.ended += again
-    state.status["restarts"] = int(state.status.get("restarts") or 0) + len(again)
-    state.status = {key: value for key, value in state.status.items() if key != "restarts" or value}
+    found.ended += [run for pods in restarted.values() for run in pods]
     if holds(state.status, *FINISHED):
         return
     ports = state.host_ports()
@@ -182,8 +180,9 @@ def _past_limits(state: State, found: Next) -> str:
         counted = ("OnFailure", "Always") + (() if state.job.operator == KUBEDL else ("ExitCode",))
         kinds = [kind for kind in state.job.replicas if state.job.restart(kind) in counted]
         restarts = sum(run.restarts for kind in kinds for run in state.of(kind) if run.state == "running")
-        again = int(state.status.get("restarts") or 0) + any(run.state == "failed" for run in state.runs.values())
-        if restarts >= max(1, policy.backoffLimit) or again > policy.backoffLimit:
+        # The number of requeues, which they add to it, is 0 in both operators.
+        lost = policy.backoffLimit == 0 and any(run.state == "failed" for run in state.runs.values())
+        if restarts >= max(1, policy.backoffLimit) or lost:
             return f"Job {name} has failed because it has reached the specified backoff limit"
     if policy.activeDeadlineSeconds is not None and (began := state.status.get("startTime")):
         left = seconds_left(began, policy.activeDeadlineSeconds)
