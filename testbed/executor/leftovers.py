@@ -157,6 +157,9 @@ def _find_beside_nodes(run: Run) -> Iterator[_Found]:
     for path in map(Path, dict.fromkeys(run.files)):
         if path.exists():
             yield _found(run, "file", path, shutil.rmtree if path.is_dir() else os.unlink, path)
+    for place in map(Path, reversed(dict.fromkeys(run.places))):
+        if place.is_file() or (place.is_dir() and not os.listdir(place)):
+            yield _found(run, "file", place, ownership.leave_place, place)
     if os.path.ismount(own_devices.ROOT):
         yield _found(run, "mount", own_devices.ROOT, _discard_devices, run.namespaces)
     if run.probes and connections.INSTANCE.exists():

@@ -47,6 +47,8 @@ class Run:
     """This machine's interfaces that it took, by name, with the state to restore."""
     files: list[str] = field(default_factory=list)
     """Files and directories outside the run directory, created or about to be."""
+    places: list[str] = field(default_factory=list)
+    """Directories and empty files that it made, or was about to, to mount files of nodes on."""
     probes: bool = False
     """True if it makes the kernel trace queue pairs."""
 
@@ -145,6 +147,23 @@ def claim_file(path: str | os.PathLike[str]) -> None:
     if run := current():
         run.files.append(os.fspath(path))
         run.save()
+
+
+def claim_place(path: str | os.PathLike[str]) -> None:
+    """Record a directory or an empty file, before its creation, on which something is mounted for programs."""
+    if run := current():
+        run.places.append(os.fspath(path))
+        run.save()
+
+
+def leave_place(path: str | os.PathLike[str]) -> None:
+    """Remove such a place, unless somebody has put something there."""
+    place = Path(path)
+    with contextlib.suppress(OSError):  # not empty, or gone
+        if place.is_dir():
+            place.rmdir()
+        elif place.stat().st_size == 0:
+            place.unlink()
 
 
 def claim_probes() -> None:

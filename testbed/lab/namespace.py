@@ -6,14 +6,14 @@ import errno
 import functools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import netns, own_devices, sysctl
+from testbed.kernel import netns, own_devices, ownership, sysctl
 from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
@@ -222,11 +222,13 @@ class Namespace:
         have there to mount it on is made, and goes with the node."""
         path = Path(place)
         missing = [one for one in (path, *path.parents) if not one.exists()]
+        for one in reversed(missing):
+            ownership.claim_place(one)
         (path if source.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
         if not path.exists():
             path.touch()
         for one in reversed(missing):
-            self.defer(partial(_remove_empty, one))
+            self.defer(partial(ownership.leave_place, one))
         self.binds[place] = source
 
     def defer(self, undo: Callable[[], object]) -> None:
@@ -250,11 +252,3 @@ class Namespace:
             self.ip.close()
         own_devices.remove(self.namespace)
         netns.delete(self.namespace)
-
-
-def _remove_empty(path: Path) -> None:
-    with suppress(OSError):  # another node has it, too, or has removed it
-        if path.is_dir():
-            path.rmdir()
-        elif path.stat().st_size == 0:
-            path.unlink()

@@ -16,6 +16,7 @@ from testbed.cni.objects import names, variables
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.names import Name
 from testbed.errors import InputError, TestbedError
+from testbed.kernel import ownership
 from testbed.lab import Pod
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class PodFiles:
         """Make the files of a pod that is about to start. TestbedError for a volume that cannot be mounted."""
         top = ROOT / f"{pod.context.lab}-{pod.name}"
         shutil.rmtree(top, ignore_errors=True)  # left by a killed lab
+        ownership.claim_file(top)
         ROOT.mkdir(parents=True, exist_ok=True, mode=0o700)
         top.mkdir()
         pod.defer(partial(self._forget, pod, top))

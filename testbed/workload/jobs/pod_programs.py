@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from testbed.kernel import ownership
 from testbed.lab import Lab, Pod
 from testbed.lab.processes import Process
 from testbed.protocol import events
@@ -79,6 +80,7 @@ class PodPrograms:
         self._files = {place: file.absolute() for place, file in (files or {}).items()}
         self._scratch = Path(tempfile.mkdtemp(prefix="pods-"))
         """What is not in the run: variables may be of users' Secrets."""
+        ownership.claim_file(self._scratch)
         lab.defer(partial(shutil.rmtree, self._scratch, ignore_errors=True))
         self._bin = self._scratch / "bin"
         self._bin.mkdir()

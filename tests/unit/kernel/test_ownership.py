@@ -80,9 +80,23 @@ def test_a_sysctl_that_this_kernel_does_not_have_is_left_out(run: Run) -> None:
 def test_what_is_claimed_is_in_the_record(run: Run) -> None:
     ownership.claim_namespace("mine-a")
     ownership.claim_file(Path("/run/x"))
+    ownership.claim_place("/etc/x")
     ownership.claim_probes()
     found = recorded()
     assert (found.namespaces, found.files, found.probes) == (["mine-a"], ["/run/x"], True)
+    assert found.places == ["/etc/x"]
+
+
+def test_a_place_stays_if_somebody_uses_it(tmp_path: Path) -> None:
+    top = tmp_path / "places"
+    used, unused, file = (top / name for name in ("used", "unused", "file"))
+    for directory in used, unused:
+        directory.mkdir(parents=True)
+    (used / "mine").write_text("x")
+    file.touch()
+    for place in used, unused, file, used / "mine", top / "gone":
+        ownership.leave_place(place)
+    assert sorted(path.name for path in top.rglob("*")) == ["mine", "used"]
 
 
 def test_without_a_run_nothing_is_changed_and_nothing_recorded(records: Path) -> None:
