@@ -16,6 +16,7 @@ from testbed.errors import InputError
 MOST_PODS = 5000
 """The most pods of a workload: a lab with more would not fit into its machine."""
 Count = Annotated[int, Field(ge=0, le=MOST_PODS)]
+Mode = Annotated[int, Field(ge=0, le=0o777)]
 Ordinal = Annotated[int, Field(ge=0, le=1_000_000)]
 Share = int | str
 """A number of pods, or a percentage of them such as ``25%``."""
@@ -93,6 +94,43 @@ class SecurityContext(Free):
     privileged: bool | None = None
 
 
+class VolumeMount(Free):
+    name: str
+    mountPath: Annotated[str, Field(min_length=1)]  # noqa: N815
+    subPath: str = ""  # noqa: N815
+
+
+class Item(Free):
+    """A KeyToPath: a file of a volume."""
+
+    key: str
+    path: Annotated[str, Field(min_length=1)]
+    mode: Mode | None = None
+
+
+class ConfigMapVolume(Free):
+    name: str = ""
+    items: list[Item] | None = None
+    defaultMode: Mode = 0o644  # noqa: N815
+    optional: bool = False
+
+
+class SecretVolume(Free):
+    secretName: str = ""  # noqa: N815
+    items: list[Item] | None = None
+    defaultMode: Mode = 0o644  # noqa: N815
+    optional: bool = False
+
+
+class Volume(Free):
+    """A volume: of those that a lab mounts, what is in it."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    configMap: ConfigMapVolume | None = None  # noqa: N815
+    secret: SecretVolume | None = None
+    emptyDir: dict[str, Any] | None = None  # noqa: N815
+
+
 class ContainerSpec(Free):
     name: Annotated[str, Field(min_length=1)]
     resources: Resources | None = None
@@ -103,6 +141,7 @@ class ContainerSpec(Free):
     env: list[EnvVar] | None = None
     envFrom: list[EnvFrom] | None = None  # noqa: N815
     workingDir: str = ""  # noqa: N815
+    volumeMounts: list[VolumeMount] | None = None  # noqa: N815
     ports: list[Port] | None = None
 
 
@@ -189,6 +228,8 @@ class PodSpec(Free, Spec):
     topologySpreadConstraints: list[Spread] | None = None  # noqa: N815
     restartPolicy: Literal["Always", "OnFailure", "Never"] = "Always"  # noqa: N815
     resourceClaims: list[PodClaim] | None = None  # noqa: N815
+    volumes: list[Volume] | None = None
+    hostname: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
 
     def check(self, metadata: Metadata) -> None:
         check_containers(self, "spec")
@@ -373,6 +414,7 @@ def check_containers(spec: PodSpec, where: str) -> None:
     no number."""
     _check_claims(spec, where)
     _check_variables(spec, where)
+    _check_volumes(spec, where)
     names = [container.name for container in spec.containers]
     for number, container in enumerate(spec.containers):
         if container.name in names[:number]:
@@ -406,6 +448,35 @@ def _check_variables(spec: PodSpec, where: str) -> None:
                 raise InputError(f"{at}: Invalid value: must specify exactly one source")
             if source and source.fieldRef and not FIELDS.fullmatch(source.fieldRef.fieldPath):
                 raise InputError(f'{at}: Invalid value: "{source.fieldRef.fieldPath}": no such field of a pod')
+
+
+def _check_volumes(spec: PodSpec, where: str) -> None:
+    names = [one.name for one in spec.volumes or ()]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise InputError(f'Duplicate value: "{name}"', where=f"{where}.volumes")
+    for one in spec.volumes or ():
+        items = [item for source in (one.configMap, one.secret) if source for item in source.items or ()]
+        if wrong := next((item.path for item in items if not _stays_below(item.path)), None):
+            text = f"Invalid value: {wrong!r}: must be a relative path, and must not contain '..'"
+            raise InputError(text, where=f"{where}.volumes")
+    for number, container in enumerate(spec.containers):
+        at, places = f"{where}.containers[{number}].volumeMounts", set[str]()
+        for mount in container.volumeMounts or ():
+            if mount.name not in names:
+                raise InputError(f'Not found: "{mount.name}"', where=at)
+            if mount.mountPath in places:
+                raise InputError(f'Invalid value: "{mount.mountPath}": must be unique', where=at)
+            if ":" in mount.mountPath:
+                raise InputError(f"Invalid value: \"{mount.mountPath}\": must not contain ':'", where=at)
+            if mount.subPath and not _stays_below(mount.subPath):
+                text = f"Invalid value: {mount.subPath!r}: must be a relative path, and must not contain '..'"
+                raise InputError(text, where=at)
+            places.add(mount.mountPath)
+
+
+def _stays_below(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/") and "\0" not in path
 
 
 def _check_claims(spec: PodSpec, where: str) -> None:

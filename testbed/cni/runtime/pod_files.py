@@ -5,17 +5,19 @@ Sources: Kubernetes 1.31, pkg/kubelet/kubelet_pods.go (hosts file), pkg/volume/c
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.cni.objects import names, variables
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.names import Name
-from testbed.errors import InputError, TestbedError
+from testbed.cni.objects.pod_spec import Item, PodSpec, Volume
+from testbed.errors import TestbedError
 from testbed.kernel import ownership
 from testbed.lab import Pod
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 ROOT = Path("/run/testbed/pods")
 """A directory for each pod: outside the runs, which hold no files of users' Secrets."""
 HOSTS = "/etc/hosts"
-SOURCES = {"configMap": "ConfigMap", "secret": "Secret"}
-MODE = 0o644
 
 
 @dataclass
@@ -36,8 +36,8 @@ class _Given:
     own: Sequence[tuple[str, str]]
     """Its addresses with its name."""
     hosts: Path | None
-    volumes: Mapping[str, Mapping[str, Any]]
-    """Volumes of ConfigMaps and Secrets, by the names of their directories."""
+    volumes: Mapping[Path, Volume]
+    """Volumes of ConfigMaps and Secrets, by their directories."""
     names: Sequence[Name] = ()
     """What its hosts file has."""
 
@@ -79,7 +79,7 @@ class PodFiles:
             if given.hosts and given.names != known and pod.host.name not in held:
                 self._write_names(given)
             for directory, source in given.volumes.items():
-                _write(Path(directory), source, given.known, look, again=True)
+                _write(directory, source, given.known, look, again=True)
 
     def _write_names(self, given: _Given) -> None:
         assert given.hosts
@@ -88,60 +88,54 @@ class PodFiles:
         content = names.hosts_file(domains, given.own, given.names)
         given.hosts.write_text(content)  # the file stays the same one: it is mounted
 
-    def _mount(self, pod: Pod, known: Object, top: Path, look: Look) -> Mapping[str, Mapping[str, Any]]:
+    def _mount(self, pod: Pod, known: Object, top: Path, look: Look) -> Mapping[Path, Volume]:
         """Make the volumes that the first container mounts. Return those that follow their objects."""
-        volumes = {one["name"]: one for one in known.spec.get("volumes") or ()}
-        followed: dict[str, Mapping[str, Any]] = {}
-        for mount in known.spec["containers"][0].get("volumeMounts") or ():
-            volume = volumes.get(mount["name"])
-            if volume is None:
-                raise InputError(f'pod {pod.name}: volumeMounts: Not found: "{mount["name"]}"')
-            directory = top / "volumes" / mount["name"]
-            if any(key in volume for key in SOURCES):
-                directory.mkdir(parents=True, exist_ok=True)
-                _write(directory, volume, known, look, again=False)
-                followed[str(directory)] = volume
-            elif "emptyDir" in volume:
-                directory.mkdir(parents=True, exist_ok=True)
-            else:
+        spec = PodSpec.model_validate(known.spec)
+        volumes = {one.name: one for one in spec.volumes or ()}
+        followed: dict[Path, Volume] = {}
+        for mount in spec.containers[0].volumeMounts or ():
+            volume, directory = volumes[mount.name], top / "volumes" / mount.name
+            if not (volume.configMap or volume.secret or volume.emptyDir is not None):
                 continue  # a lab has no storage for it
-            source, place = directory / str(mount.get("subPath") or ""), str(mount["mountPath"])
-            if ".." in source.parts or not source.is_relative_to(directory):
-                raise InputError(f"pod {pod.name}: volumeMounts: subPath: must not contain '..'")
-            if ".." in Path(place).parts or ":" in place or not Path(place).is_absolute():
-                raise InputError(
-                    f"pod {pod.name}: volumeMounts: mountPath {place}: must be an absolute path without ':'"
-                )
+            directory.mkdir(parents=True, exist_ok=True)
+            if volume.emptyDir is None:
+                _write(directory, volume, known, look, again=False)
+                followed[directory] = volume
+            source, place = directory / mount.subPath, os.path.normpath("/" + mount.mountPath.lstrip("/"))
+            if place in ("/", "/proc") or place.startswith("/proc/"):
+                raise TestbedError(f"pod {pod.name}: CreateContainerError: nothing can be mounted at {place}")
             if not source.exists():
                 source.mkdir(parents=True)
             pod.bind(source, place)
         return followed
 
 
-def _write(directory: Path, volume: Mapping[str, Any], pod: Object, look: Look, *, again: bool) -> None:
+def _write(directory: Path, volume: Volume, pod: Object, look: Look, *, again: bool) -> None:
     """Write the files of a ConfigMap or a Secret into a directory."""
-    key = next(key for key in SOURCES if key in volume)
-    kind, source = SOURCES[key], volume[key] or {}
-    name = str(source.get("name") or source.get("secretName") or "")
+    source = volume.configMap or volume.secret
+    assert source
+    kind, name = ("ConfigMap", volume.configMap.name) if volume.configMap else ("Secret", _secret_of(volume))
     there = look(kind, name, pod.namespace)
+    failed = f'pod {pod.name}: MountVolume.SetUp failed for volume "{volume.name}": '
     if there is None:
-        if again or source.get("optional"):
+        if again or source.optional:
             return
-        wrong = f'MountVolume.SetUp failed for volume "{volume["name"]}": {kind.lower()} "{name}" not found'
-        raise TestbedError(f"pod {pod.name}: {wrong}")
+        raise TestbedError(f'{failed}{kind.lower()} "{name}" not found')
     values = variables.values(there)
-    mode = int(source.get("defaultMode") or MODE)
-    items = source.get("items") or [{"key": one, "path": one} for one in values]
-    for one in items:
-        if one["key"] not in values:
-            if again or source.get("optional"):
+    for one in source.items or [Item(key=key, path=key) for key in values]:
+        if one.key not in values:
+            if again or source.optional:
                 continue
-            wrong = f"references non-existent config key: {one['key']}"
-            raise TestbedError(f'pod {pod.name}: MountVolume.SetUp failed for volume "{volume["name"]}": {wrong}')
-        file = directory / one["path"]
-        if ".." in file.parts or not file.is_relative_to(directory):
-            raise InputError(f"pod {pod.name}: volumes: items: path {one['path']}: must not contain '..'")
+            what = "config" if volume.configMap else "secret"
+            raise TestbedError(f"{failed}references non-existent {what} key: {one.key}")
+        file = directory / one.path
+        if not file.is_relative_to(directory) or ".." in file.parts:  # the key of an object
+            raise TestbedError(f"{failed}{one.path} is no name of a file")
         file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.exists() or file.read_text() != values[one["key"]]:
-            file.write_text(values[one["key"]])
-        file.chmod(int(one.get("mode") or mode))
+        if not file.exists() or file.read_text() != values[one.key]:
+            file.write_text(values[one.key])
+        file.chmod(source.defaultMode if one.mode is None else one.mode)
+
+
+def _secret_of(volume: Volume) -> str:
+    return volume.secret.secretName if volume.secret else ""

@@ -247,6 +247,15 @@ def test_a_volume_of_nothing_keeps_its_pod_waiting(lab, clean):
     assert not lab.pods.reconcile().waiting
 
 
+@pytest.mark.parametrize("place", ["/", "/proc/1", "//proc/../proc"])
+def test_nothing_is_mounted_where_no_runtime_would(lab, clean, place):
+    mounts, volumes = [{"name": "work", "mountPath": place}], [{"name": "work", "emptyDir": {}}]
+    spec = {"containers": [container("main", volumeMounts=mounts)], "volumes": volumes}
+    one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mounts"}, "spec": spec}
+    ((_, why),) = lab.pods.apply(one, [NETWORK]).waiting.items()
+    assert "nothing can be mounted at /" in why
+
+
 def test_a_tf_job_tells_each_pod_who_is_who(lab, clean, scripts):
     (scripts / "who.py").write_text(
         "import json, os, socket, time\n"

@@ -31,6 +31,12 @@ def variable(path: str, **given: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "env": [source]}]}
 
 
+def volumes(mounts: list[tuple[str, str]], name: str = "v", path: str = "x", **more: str) -> dict[str, Any]:
+    places = [{"name": one, "mountPath": place, **more} for one, place in mounts]
+    source = {"name": "conf", "items": [{"key": "a", "path": path}]}
+    return {"containers": [{"name": "m", "volumeMounts": places}], "volumes": [{"name": name, "configMap": source}]}
+
+
 class Cluster:
     """The objects and pods, and the rounds of the controllers."""
 
@@ -344,6 +350,12 @@ def test_a_paused_deployment_is_not_updated():
         ),
         (workload("Deployment", {"containers": [{"name": "m", "resources": "x"}]}), "resources"),
         (workload("Deployment", {"containers": [{"name": "m", "securityContext": "x"}]}), "securityContext"),
+        (workload("Deployment", volumes([("none", "/a")])), 'volumeMounts: Not found: "none"'),
+        (workload("Deployment", volumes([("v", "/a"), ("v", "/a")])), 'Invalid value: "/a": must be unique'),
+        (workload("Deployment", volumes([("v", "/a:b")])), "must not contain ':'"),
+        (workload("Deployment", volumes([("v", "/a")], subPath="../x")), "must not contain '..'"),
+        (workload("Deployment", volumes([("v", "/a")], name="../../etc")), "volumes[0].name"),
+        (workload("Deployment", volumes([("v", "/a")], path="../x")), "'../x': must be a relative path"),
     ],
 )
 def test_what_no_api_server_takes_is_refused(given, wrong):
