@@ -11,6 +11,7 @@ from testbed.kernel import syscalls
 from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, closing_fd, explained, setns, unshare
 
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 19, 1 << 20
+MS_RDONLY, MS_REMOUNT = 1, 32
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE, OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 428, 1, os.O_CLOEXEC

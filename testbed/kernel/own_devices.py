@@ -42,8 +42,18 @@ SHOWN: Mapping[str, Path] = {
 NET = "class/net", "devices/virtual/net"
 """Directories below /sys that a node has of its own. A physical NIC is a link to its bus, which is not there."""
 RUN = Path("/run")
-Binds = Mapping[str, Path]
-"""Files and directories that programs find at other places, by these places, which exist."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A file or a directory that programs find at another place, too."""
+
+    source: Path
+    read_only: bool = False
+
+
+Binds = Mapping[str, Bind]
+"""Files and directories by the places where programs find them, which exist."""
 NO_BINDS: Binds = {}
 NAMES = "netns"
 """The directory of /run with the names of network namespaces. A node has its own: `ip netns add` of a program stays."""
@@ -319,8 +329,10 @@ def entered(namespace: str, devices_of: str = "", *, own_run: bool = True, binds
                 mounts.mount(ROOT / (devices_of or namespace) / name, where, mounts.MS_BIND)
         if binds:
             mounts.mount("none", "/", mounts.MS_SLAVE)  # else the machine would get them, too
-        for place, source in binds.items():
-            mounts.mount(source, place, mounts.MS_BIND)
+        for place, bind in binds.items():
+            mounts.mount(bind.source, place, mounts.MS_BIND)
+            if bind.read_only:
+                mounts.mount("none", place, mounts.MS_BIND | mounts.MS_REMOUNT | mounts.MS_RDONLY)
         yield
 
 

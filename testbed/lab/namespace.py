@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from testbed.errors import InputError, TestbedError
 from testbed.kernel import netns, own_devices, ownership, sysctl
 from testbed.kernel.netns import LOOPBACK
+from testbed.kernel.own_devices import Bind
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.lab import processes
 from testbed.lab.context import Context
@@ -59,7 +61,7 @@ class Namespace:
         """True after its end."""
         self.env: dict[str, str] = {}
         """Environment variables of its programs, beside those of the machine."""
-        self.binds: dict[str, Path] = {}
+        self.binds: dict[str, Bind] = {}
         """Files and directories that its programs find at other places, by these places: see `bind`."""
         self.boots = 0
         """How often it has been rebooted."""
@@ -217,10 +219,13 @@ class Namespace:
             if why:
                 self.context.scheduler.programs.warnings.append(f"{self.name}: exec {text} failed: {why}")
 
-    def bind(self, source: Path, place: str) -> None:
+    def bind(self, source: Path, place: str, *, read_only: bool = False) -> None:
         """Let programs that start from now on find a file or a directory at `place`, too. What the machine does not
-        have there to mount it on is made, and goes with the node."""
+        have there to mount it on is made, and goes with the node. OSError if it has something else there."""
         path = Path(place)
+        if path.exists() and path.is_dir() is not source.is_dir():
+            wrong = errno.ENOTDIR if source.is_dir() else errno.EISDIR
+            raise OSError(wrong, os.strerror(wrong), place)
         missing = [one for one in (path, *path.parents) if not one.exists()]
         for one in reversed(missing):
             ownership.claim_place(one)
@@ -229,7 +234,7 @@ class Namespace:
             path.touch()
         for one in reversed(missing):
             self.defer(partial(ownership.leave_place, one))
-        self.binds[place] = source
+        self.binds[place] = Bind(source, read_only)
 
     def defer(self, undo: Callable[[], object]) -> None:
         """Register `undo` to be called when the node is taken down, before its devices go; the last one first."""

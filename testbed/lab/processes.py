@@ -200,9 +200,26 @@ def end_all(namespace: str) -> None:
     """Kill every program in a network namespace, daemons that left their session included. Those that make others
     without end are killed at once: nothing else has the CPU meanwhile."""
     wanted = netns.path(namespace).stat().st_ino
+    _end_where(lambda number: _namespace_of(number) == wanted)
+
+
+def end_marked(variable: str, value: str) -> None:
+    """Kill every program that has a variable with this value in its environment, as `end_all` does."""
+    wanted = f"{variable}={value}".encode()
+    _end_where(lambda number: wanted in _environment_of(number))
+
+
+def _environment_of(number: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return []
+
+
+def _end_where(belongs: Callable[[int], bool]) -> None:
     for _ in range(MOST_ROUNDS):
         with at_once():
-            found = [number for number in _numbers() if _namespace_of(number) == wanted and number != os.getpid()]
+            found = [number for number in _numbers() if number != os.getpid() and belongs(number)]
             for number in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from testbed.cni.objects.device_plugins import amount
 from testbed.cni.objects.kinds import Free, Metadata, Selector, Spec, TemplateMetadata, Texts
@@ -16,7 +16,14 @@ from testbed.errors import InputError
 MOST_PODS = 5000
 """The most pods of a workload: a lab with more would not fit into its machine."""
 Count = Annotated[int, Field(ge=0, le=MOST_PODS)]
-Mode = Annotated[int, Field(ge=0, le=0o777)]
+
+
+def _octal(value: Any) -> Any:
+    """Return what YAML 1.1, as kubectl reads it, has for ``0600``."""
+    return int(value, 8) if isinstance(value, str) and re.fullmatch("0[0-7]{1,4}", value) else value
+
+
+Mode = Annotated[int, BeforeValidator(_octal), Field(ge=0, le=0o777)]
 Ordinal = Annotated[int, Field(ge=0, le=1_000_000)]
 Share = int | str
 """A number of pods, or a percentage of them such as ``25%``."""
@@ -98,6 +105,7 @@ class VolumeMount(Free):
     name: str
     mountPath: Annotated[str, Field(min_length=1)]  # noqa: N815
     subPath: str = ""  # noqa: N815
+    readOnly: bool = False  # noqa: N815
 
 
 class Item(Free):

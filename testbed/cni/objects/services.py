@@ -71,7 +71,8 @@ class ServedPort:
 
     service: str
     """Namespace and name."""
-    address: IPv4Address
+    address: IPv4Address | None
+    """None of a headless Service."""
     port: int
     protocol: str
     endpoints: tuple[Endpoint, ...]
@@ -134,7 +135,7 @@ def served(services: Iterable[tuple[str, str, Mapping[str, Any]]], pods: Sequenc
     found = []
     for namespace, name, given in services:
         spec = ServiceSpec.model_validate(given)
-        if spec.type == "ExternalName" or spec.clusterIP in ("", NONE) or not spec.selector:
+        if spec.type == "ExternalName" or not spec.clusterIP or not spec.selector:
             continue
         chosen = [
             pod
@@ -147,7 +148,7 @@ def served(services: Iterable[tuple[str, str, Mapping[str, Any]]], pods: Sequenc
                 for pod in chosen
                 if pod.address and (number := _target(port, pod))
             )
-            address = IPv4Address(spec.clusterIP)
+            address = None if spec.clusterIP == NONE else IPv4Address(spec.clusterIP)
             found.append(ServedPort(f"{namespace}/{name}", address, port.port, port.protocol, endpoints))
     return found
 

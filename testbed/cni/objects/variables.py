@@ -83,20 +83,29 @@ def _object(kind: str, name: str, namespace: str, look: Look, *, optional: bool)
     return there
 
 
-def values(one: Object) -> dict[str, str]:
-    """Return the texts of a ConfigMap or a Secret, by their keys."""
+def contents(one: Object) -> dict[str, bytes]:
+    """Return what a ConfigMap or a Secret has, by its keys."""
     data: Mapping[str, Any] = one.data.get("data") or {}
     if one.kind == "Secret":
         plain: Mapping[str, Any] = one.data.get("stringData") or {}
-        return {**{key: _decoded(str(value)) for key, value in data.items()}, **plain}
-    return {key: str(value) for key, value in data.items()}
+        of_data = {key: _decoded(str(value)) for key, value in data.items()}
+        return {**of_data, **{key: str(value).encode() for key, value in plain.items()}}
+    binary: Mapping[str, Any] = one.data.get("binaryData") or {}
+    texts = {key: str(value).encode() for key, value in data.items()}
+    return {**texts, **{key: _decoded(str(value)) for key, value in binary.items()}}
 
 
-def _decoded(text: str) -> str:
+def values(one: Object) -> dict[str, str]:
+    """Return the texts of a ConfigMap or a Secret, by their keys."""
+    binary: Mapping[str, Any] = one.data.get("binaryData") or {}
+    return {key: value.decode(errors="replace") for key, value in contents(one).items() if key not in binary}
+
+
+def _decoded(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True).decode(errors="replace")
+        return base64.b64decode(text, validate=True)
     except binascii.Error:
-        return ""
+        return b""
 
 
 def _field(path: str, pod: Object, place: Place) -> str:

@@ -80,6 +80,8 @@ class Next:
     objects: list[Object] = field(default_factory=list)
     gone: list[Object] = field(default_factory=list)
     """Objects to delete."""
+    conflicts: list[str] = field(default_factory=list)
+    """What cannot be made because somebody else has an object of this name."""
     later: float = math.inf
     """Seconds until there is more to do."""
 

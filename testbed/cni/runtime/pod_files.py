@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.cni.objects import names, variables
+from testbed.cni.objects.main_container import main_of
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.names import Name
 from testbed.cni.objects.pod_spec import Item, PodSpec, Volume
 from testbed.errors import TestbedError
 from testbed.kernel import ownership
+from testbed.kernel.own_devices import Bind
 from testbed.lab import Pod
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class PodFiles:
         if hosts:
             hosts.touch()
             self._write_names(given)
-            pod.bind(hosts, HOSTS)
+            _bind(pod, hosts, HOSTS, read_only=False)
         given.volumes = self._mount(pod, known, top, look)
 
     def _forget(self, pod: Pod, top: Path) -> None:
@@ -93,7 +95,7 @@ class PodFiles:
         spec = PodSpec.model_validate(known.spec)
         volumes = {one.name: one for one in spec.volumes or ()}
         followed: dict[Path, Volume] = {}
-        for mount in spec.containers[0].volumeMounts or ():
+        for number, mount in enumerate(main_of(known).volumeMounts or ()):
             volume, directory = volumes[mount.name], top / "volumes" / mount.name
             if not (volume.configMap or volume.secret or volume.emptyDir is not None):
                 continue  # a lab has no storage for it
@@ -104,10 +106,34 @@ class PodFiles:
             source, place = directory / mount.subPath, os.path.normpath("/" + mount.mountPath.lstrip("/"))
             if place in ("/", "/proc") or place.startswith("/proc/"):
                 raise TestbedError(f"pod {pod.name}: CreateContainerError: nothing can be mounted at {place}")
+            of_object = volume.emptyDir is None
             if not source.exists():
                 source.mkdir(parents=True)
-            pod.bind(source, place)
+            if mount.subPath and of_object:  # which kubelet does not update
+                source = _copied(source, top / "parts" / str(number))
+            _bind(pod, source, place, read_only=of_object or mount.readOnly)
         return followed
+
+
+def _copied(source: Path, to: Path) -> Path:
+    to.parent.mkdir(exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, to)
+    else:
+        shutil.copy2(source, to)
+    return to
+
+
+def _bind(pod: Pod, source: Path, place: str, *, read_only: bool) -> None:
+    """Mount a file or a directory for a pod's container, or for its programs on the machine. TestbedError."""
+    if pod.container:
+        pod.binds[place] = Bind(source, read_only)
+        return
+    try:
+        pod.bind(source, place, read_only=read_only)
+    except OSError as error:
+        what = "Are you trying to mount a directory onto a file (or vice-versa)?"
+        raise TestbedError(f"pod {pod.name}: RunContainerError: {place}: {error.strerror}: {what}") from None
 
 
 def _write(directory: Path, volume: Volume, pod: Object, look: Look, *, again: bool) -> None:
@@ -121,8 +147,12 @@ def _write(directory: Path, volume: Volume, pod: Object, look: Look, *, again: b
         if again or source.optional:
             return
         raise TestbedError(f'{failed}{kind.lower()} "{name}" not found')
-    values = variables.values(there)
-    for one in source.items or [Item(key=key, path=key) for key in values]:
+    values = variables.contents(there)
+    items = source.items or [Item(key=key, path=key) for key in values]
+    if again:
+        for path in set(os.listdir(directory)) - {one.path.partition("/")[0] for one in items}:
+            (directory / path).unlink()
+    for one in items:
         if one.key not in values:
             if again or source.optional:
                 continue
@@ -132,8 +162,8 @@ def _write(directory: Path, volume: Volume, pod: Object, look: Look, *, again: b
         if not file.is_relative_to(directory) or ".." in file.parts:  # the key of an object
             raise TestbedError(f"{failed}{one.path} is no name of a file")
         file.parent.mkdir(parents=True, exist_ok=True)
-        if not file.exists() or file.read_text() != values[one.key]:
-            file.write_text(values[one.key])
+        if not file.exists() or file.read_bytes() != values[one.key]:
+            file.write_bytes(values[one.key])
         file.chmod(source.defaultMode if one.mode is None else one.mode)
 
 

@@ -20,8 +20,8 @@ from testbed.cni.objects.database import Store as Objects
 from testbed.cni.objects.dra import claims
 from testbed.cni.objects.kinds import NetworkAttachmentDefinition
 from testbed.cni.objects.lab_objects import Cluster
+from testbed.cni.objects.main_container import main_of
 from testbed.cni.objects.manifests import Object, deleting
-from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.runtime import verification
 from testbed.cni.runtime.dranet import Dranet, Nic
 from testbed.cni.runtime.libcni import SHARED, Runtime
@@ -176,14 +176,14 @@ class PodNetworks:
         """Give a pod of a manifest the environment of its first container, with the addresses that it has by now."""
         if not pod.metadata.manifest:
             return
-        first = PodSpec.model_validate(known.spec).containers[0]
+        first = main_of(known)
         own = pod.host if pod.metadata.host_network else pod
         place = variables.Place(pod.host.name, addresses_of(own), addresses_of(pod.host))
         pod.env = variables.environment(known, first, place, self.objects(pod.context).look)
         cmd, entrypoint = (
             tuple(variables.expanded(word, pod.env) for word in words or ()) for words in (first.args, first.command)
         )
-        pod.command = (*entrypoint, *cmd)
+        pod.command, pod.directory = (*entrypoint, *cmd), first.workingDir
         if pod.container:
             pod.container.plan = replace(pod.container.plan, cmd=cmd, entrypoint=entrypoint)
 

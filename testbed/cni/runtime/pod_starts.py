@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from testbed.cni.objects import gangs, manifests, placement, telemetry
 from testbed.cni.objects.dra import claims
 from testbed.cni.objects.gangs import Wish
+from testbed.cni.objects.main_container import main_of
 from testbed.cni.objects.manifests import Object
 from testbed.cni.objects.placement import Crowd, NodeView
-from testbed.cni.objects.pod_spec import PodSpec
 from testbed.cni.objects.workloads import Run, owner_of
 from testbed.cni.runtime.device_claims import DeviceClaims
 from testbed.cni.runtime.node_telemetry import NodeTelemetry
@@ -226,8 +226,8 @@ class PodStarts:
             started(run, pod)
 
     def _metadata(self, pod: Object, start: Start) -> PodMetadata:
-        first = PodSpec.model_validate(pod.spec).containers[0]
-        privileged = bool((pod.spec["containers"][0].get("securityContext") or {}).get("privileged"))
+        first = main_of(pod)
+        privileged = bool(first.securityContext and first.securityContext.privileged)
         container = None
         if first.image and docker.has_image(first.image):
             command = tuple(first.args or ()), tuple(first.command or ())

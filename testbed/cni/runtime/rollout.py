@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cni.objects import gangs, manifests, placement, pod_spec, workloads
 from testbed.cni.objects.dra.claims import CLAIM
+from testbed.cni.objects.main_container import main_of
 from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.training import kinds as training
 from testbed.cni.objects.training import operators
-from testbed.cni.objects.workloads import NODE_GRACE, Run, evicted_after, owner_of
+from testbed.cni.objects.workloads import NODE_GRACE, Next, Run, evicted_after, owner_of
 from testbed.cni.runtime.pod_files import PodFiles
 from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.pod_starts import PodStarts
@@ -95,6 +96,8 @@ class Workloads:
         """Cancels the next attempt."""
         self._restarts_at: dict[int, float] = {}
         """When containers that have ended are started again, by the numbers of their pods."""
+        self._conflicts: set[str] = set()
+        """What could not be made in the last round."""
         self._looks: Callable[[], None] | None = None
         """Cancels a look that is about to come."""
         self._silent: dict[str, float] = {}
@@ -258,8 +261,10 @@ class Workloads:
             self._remove(following.gone)
             leaving = [*following.ended, *self._orphans({str(one) for one in mine})]
             leaving += [run for run in self._driven_off() if run not in leaving]
-            for one in following.made:
+            made = [one for one in following.made if (one.namespace, one.name) not in self._runs]
+            for one in made:
                 self._add(one)
+            self._report_conflicts(following, made)
             up = {host.name for host in self._maker.hosts() if not host.off}
             if lost := self._of_no_node():
                 for run in lost:
@@ -273,8 +278,19 @@ class Workloads:
             starting = [run for run in trying if run.node and not run.reason]
             started = yield from self._start_and_end(starting, leaving)
             ended += bool(leaving)
-            if not (started or leaving or following.objects or following.made or following.gone):
+            if not (started or leaving or following.objects or made or following.gone):
                 return
+
+    def _report_conflicts(self, following: Next, made: Sequence[Object]) -> None:
+        """Say once what cannot be made because of its name."""
+        pods = [one for one in following.made if one not in made]
+        texts = [f'{"/".join(owner_of(one))}: pods "{one.name}" already exists' for one in pods]
+        for text in [*following.conflicts, *texts]:
+            if text not in self._conflicts:
+                self._context.emit(events.OBJECT(), "", text)
+        self._conflicts = {*following.conflicts, *texts}
+        if self._conflicts:
+            self._later = min(self._later, LONGEST_PAUSE)
 
     def _remove(self, gone: Sequence[Object]) -> None:
         """Delete objects that controllers delete."""
@@ -373,7 +389,7 @@ class Workloads:
         if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
             state: dict[str, Any] = {"waiting": {"reason": CRASH_LOOP}} if waits else {"running": {}}
             container = {
-                "name": run.pod.spec["containers"][0]["name"],
+                "name": main_of(run.pod).name,
                 "ready": not waits,
                 "restartCount": run.restarts,
                 "state": state,
@@ -408,8 +424,9 @@ class Workloads:
             status: dict[str, Any] = {"phase": run.state.title()}
             if run.exit_code is not None:
                 ended = {"terminated": {"exitCode": run.exit_code}}
-                name = run.pod.spec["containers"][0]["name"]
-                status["containerStatuses"] = [{"name": name, "restartCount": run.restarts, "state": ended}]
+                status["containerStatuses"] = [
+                    {"name": main_of(run.pod).name, "restartCount": run.restarts, "state": ended}
+                ]
             self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
 
     def _account(self, run: Run) -> None:

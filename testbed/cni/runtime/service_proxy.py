@@ -80,7 +80,9 @@ class ServiceProxy:
 
     def _carry_out(self, proxy: Proxy, ports: Sequence[ServedPort], hosts: Sequence[Host], pods: Sequence[Pod]) -> None:
         ends = {
-            (one.address, one.protocol, one.port): [(end.address, end.port) for end in one.endpoints] for one in ports
+            (one.address, one.protocol, one.port): [(end.address, end.port) for end in one.endpoints]
+            for one in ports
+            if one.address
         }
         of_nodes = ends if proxy.kind == "nftables" else {}
         for host in hosts:
@@ -100,7 +102,7 @@ class ServiceProxy:
             )
         else:
             self._close()
-        for one in ports:
+        for one in [one for one in ports if one.address]:
             if one not in self._reported:
                 to = ", ".join(f"{end.pod} {end.address}:{end.port}" for end in one.endpoints)
                 text = f"service {one.service} {one.address}:{one.port} goes to {to or 'nothing'} by {proxy.kind}"

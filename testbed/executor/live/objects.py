@@ -287,7 +287,8 @@ def _daemon_set(_: Lab, data: Mapping[str, Any]) -> list[str]:
 def _job(_: Lab, data: Mapping[str, Any]) -> list[str]:
     status, spec = data["status"], data["spec"]
     wanted = spec.get("completions", f"1 of {spec.get('parallelism', 1)}")
-    ended = next((one["type"] for one in status.get("conditions") or ()), "Running")
+    now = "Suspended" if spec.get("suspend") else "Running"
+    ended = next((one["type"] for one in status.get("conditions") or ()), now)
     return [ended, f"{status['succeeded']}/{wanted}", str(status["active"]), str(status["failed"])]
 
 

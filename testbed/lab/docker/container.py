@@ -22,6 +22,10 @@ OUTPUT_AS_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" 3>&1 4>&2')
 OUTPUT_TO_3_AND_4 = ("sh", "-c", 'exec "$0" "$@" >&3 2>&4 3>&- 4>&-')
 """The words around runc by which a program gets its starter's files for output. runc gives it pipes, and waits for the
 end of what goes through them, which daemons that the program leaves hold open: FRR's start script never ended."""
+NO_PROGRAM = "executable file not found", "no such file or directory", "permission denied"
+"""Docker's words for a command that is not in the image, or no program."""
+START_ERROR = 128
+"""The status that containerd gives a container whose command cannot be started (StartError)."""
 END_S = 10
 """Seconds in which Docker reports the status of a container whose process has ended."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,6 +42,8 @@ class DockerContainer:
         self._id = ""
         self.pid = 0
         """Its first process, as the machine numbers it."""
+        self._refused = False
+        """True if its command could not be started at last."""
         self._root = Path()
         self._path = DEFAULT_PATH
 
@@ -60,8 +66,10 @@ class DockerContainer:
             )
             self._id = made["Id"]
             self._node.defer(self._remove)
-            api.start(self._id)
+            self._run(api)
             state = api.inspect_container(self._id)
+        if self._refused:
+            return
         self.pid = int(state["State"]["Pid"])
         self._root = Path(f"/proc/{self.pid}/root")
         variables = dict(variable.partition("=")[::2] for variable in state["Config"]["Env"] or ())
@@ -74,6 +82,20 @@ class DockerContainer:
         )
         if not self.plan.ends:
             self._require_running()
+
+    def _run(self, api: Any) -> None:
+        """Run it. The command of one that may end can be wrong: then it has ended, as if the command had."""
+        import docker.errors
+
+        self._refused = False
+        try:
+            api.start(self._id)
+        except docker.errors.APIError as error:
+            why = str(error.explanation)
+            self._refused = self.plan.ends and any(words in why for words in NO_PROGRAM)
+            if not self._refused:
+                raise
+            self._node.context.emit(events.OBJECT(), self._node.name, f"its container cannot be started: {why}")
 
     def _host_config(self) -> dict[str, Any]:
         devices = own_devices.directory(self.namespace)
@@ -97,7 +119,8 @@ class DockerContainer:
         return [f"{devices / name}:{where}:ro" for name, where in own_devices.SHOWN.items() if name != "dev"]
 
     def _binds(self) -> list[str]:
-        binds = [f"{source}:{place}:rw" for place, source in self._node.binds.items()]
+        own = self._node.binds.items()
+        binds = [f"{bind.source}:{place}:{'ro' if bind.read_only else 'rw'}" for place, bind in own]
         for bind in self.plan.binds:
             source = self._node.context.files / bind.beside
             if not source.exists():
@@ -113,6 +136,8 @@ class DockerContainer:
 
     def exit_status(self) -> int | None:
         """Return the status with which it has ended, None if it runs."""
+        if self._refused:
+            return START_ERROR
         if not self.ended():
             return None
         with docker.explained(f"{self._node.name}: Docker cannot report the end of its container"):
@@ -121,7 +146,7 @@ class DockerContainer:
     def start_again(self) -> None:
         """Start it again after its end, as it was made."""
         with docker.explained(f"{self._node.name}: the container of {self.plan.image} cannot be started again"):
-            docker.client().start(self._id)
+            self._run(docker.client())
             self.pid = int(docker.client().inspect_container(self._id)["State"]["Pid"])
         self._root = Path(f"/proc/{self.pid}/root")
 

@@ -329,6 +329,8 @@ class Pod(Host):
         self.container = DockerContainer(self, metadata.container) if metadata.container else None
         self.command: Sequence[str] = ()
         """The command of its first container with its arguments, variables replaced."""
+        self.directory = ""
+        """The working directory of its first container, empty for that of its image."""
         self._program = program
         self._process: Process | None = None
         self.last_status: int | None = None

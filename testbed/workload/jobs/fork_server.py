@@ -10,9 +10,9 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 
 import atexit
 import ctypes
-import functools
 import itertools
 import json
+import multiprocessing.process
 import os
 import runpy
 import selectors
@@ -78,21 +78,30 @@ def warm_up() -> None:
     """Import what a training program uses, and what torch imports only at first use."""
     import mpi4py
     import torch
+    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend
     import torch.distributed.elastic.rendezvous.static_tcp_rendezvous
     import torch.distributed.run
     from torch.nn.parallel import DistributedDataParallel
 
     mpi()
     torch.set_num_threads(1)
-    # Debian's torch has no libuv, and two places ask for it without a choice.
-    for name in "rendezvous", "elastic.rendezvous.static_tcp_rendezvous":
+    # Debian's torch has no libuv, and three places ask for it.
+    elastic = "elastic.rendezvous"
+    for name in "rendezvous", f"{elastic}.static_tcp_rendezvous", f"{elastic}.c10d_rendezvous_backend":
         module = sys.modules[f"torch.distributed.{name}"]
-        module.TCPStore = functools.partial(torch.distributed.TCPStore, use_libuv=False)  # type: ignore[attr-defined]
+        module.TCPStore = without_libuv  # type: ignore[attr-defined]
     # No backward pass: after one torch refuses to go on in a fork.
     weight = torch.nn.Linear(2, 1).requires_grad_(False).weight
     weight.grad = torch.zeros_like(weight)
     torch.optim.SGD([weight], lr=0.1).step()
     _ = mpi4py, DistributedDataParallel
+
+
+def without_libuv(*arguments: Any, **named: Any) -> Any:
+    """Make a TCPStore. Some callers ask for libuv by name."""
+    import torch.distributed
+
+    return torch.distributed.TCPStore(*arguments, **{**named, "use_libuv": False})
 
 
 def serve(listener: socket.socket) -> None:
@@ -152,6 +161,8 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
+    # A child that it spawns begins there.
+    multiprocessing.process.ORIGINAL_DIR = wanted["directory"]  # type: ignore[attr-defined]
     rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
     if rank:
         record_steps(f"{os.environ['TESTBED_RANKS']}/steps-{rank}.jsonl")

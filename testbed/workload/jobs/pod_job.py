@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import Lab, Pod
 from testbed.lab.pods import Caller, Network, Rollout
 from testbed.lab.processes import Process
-from testbed.workload.jobs.job import Job, exception_in
+from testbed.workload.jobs.job import Failure, Job, exception_in
 from testbed.workload.jobs.placement import Rank
 from testbed.workload.jobs.pod_programs import OPEN_MPI_5, PodPrograms
 
 KINDS = ("PyTorchJob", "TFJob", "MPIJob", "Job", "Pod")
 """The kinds that end."""
+NPROC = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)")
 ENDED = ("Succeeded", "Complete", "Failed")
 
 
@@ -61,26 +63,32 @@ class PodJob(Job):
         self._begin(self._ranks())
 
     def _ranks(self) -> list[Rank]:
-        """Return the ranks: those that the operators number, else the pods in their order."""
+        """Return the ranks: of mpirun by the host file of its launcher, else those that the operators number, else the
+        pods in their order; several of a pod whose torchrun starts several."""
         mine = list(self._programs.pods.values())
-        numbered = {int(pod.env["RANK"]): pod for pod in mine if pod.env.get("RANK", "").isdigit()}
         launchers = [pod for pod in mine if any(name in pod.env for name in OPEN_MPI_5)]
         if launchers:
-            return [Rank(number, pod, _device(pod)) for number, pod in enumerate(self._hosts_of(launchers[0], mine))]
-        if len(numbered) == len(mine):
-            return [Rank(number, numbered[number]) for number in sorted(numbered)]
-        return [Rank(number, pod) for number, pod in enumerate(mine)]
+            found = self._hosts_of(launchers[-1], mine)
+            return [Rank(number, pod, _device(pod)) for number, pod in enumerate(found)] or self.ranks
+        if all(pod.env.get("RANK", "").isdigit() for pod in mine):
+            mine.sort(key=lambda pod: int(pod.env["RANK"]))
+        each = [pod for pod in mine for _ in range(_ranks_of(pod))]
+        return [Rank(number, pod) for number, pod in enumerate(each)]
 
     @staticmethod
     def _hosts_of(launcher: Pod, pods: Sequence[Pod]) -> list[Pod]:
         """Return the pods of mpirun's host file, each as often as it has slots."""
         there, found = {pod.name: pod for pod in pods}, []
-        source = launcher.binds.get("/etc/mpi")
-        for line in (source / "hostfile").read_text().splitlines() if source else ():
+        bind = launcher.binds.get("/etc/mpi")
+        for line in (bind.source / "hostfile").read_text().splitlines() if bind else ():
             host, _, slots = line.partition(" slots=")
             pod = there.get(host.partition(".")[0])
             found += [pod] * int(slots or 1) if pod else []
         return found
+
+    def output(self, rank: int) -> str:
+        """Return the output of a rank so far; of one that has no number of its own that of its pod."""
+        return super().output(rank) or self.log(str(self.ranks[rank].host))
 
     def start(self, pod: Pod) -> Process | None:
         """Start the program of a pod."""
@@ -112,6 +120,11 @@ class PodJob(Job):
     def _failed(self) -> bool:
         return "Failed" in self._endings()
 
+    def _failure(self) -> Failure | None:
+        if self._failed() and not self.ranks:
+            raise TestbedError(f"job {self.name} has failed, and none of its pods has started")
+        return super()._failure()
+
     def _first_failed(self) -> tuple[Rank, str] | None:
         """Return the first rank whose pod's program failed, and what it said."""
         for rank in self.ranks:
@@ -133,3 +146,13 @@ def _device(pod: Pod) -> str:
     """Return the first RDMA device of a pod, or an empty string."""
     ends = (pod.host if pod.shares else pod).interfaces.values()
     return next((end.rdma for end in ends if end.rdma), "")
+
+
+def _ranks_of(pod: Pod) -> int:
+    """Return how many ranks a pod's torchrun starts."""
+    words = " ".join(pod.command)
+    if "torchrun" not in words and "torch.distributed" not in words:
+        return 1
+    said = NPROC.search(words)
+    number = said[1] if said else pod.env.get("PET_NPROC_PER_NODE", "")
+    return int(number) if number.isdigit() else 1

@@ -5,6 +5,7 @@ program is a fork of the process that has torch imported, if the machine has it.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from testbed.kernel import ownership
-from testbed.lab import Lab, Pod
+from testbed.lab import Lab, Pod, processes
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.workload.jobs.fork_server import build_shim
@@ -22,6 +23,9 @@ from testbed.workload.jobs.job import STUB, torch_waits
 from testbed.workload.jobs.mpi import ROOT, UCX
 from testbed.workload.jobs.torchrun import AGENT
 
+MARK = "TESTBED_POD"
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""A variable's name in a shell. Other programs take more."""
 KUBECTL = "/opt/kube"
 """Where the operators' init container puts kubectl."""
 PYTHON = """#!/bin/sh
@@ -75,6 +79,8 @@ class PodPrograms:
         self.directory.mkdir(exist_ok=True)
         self.pods: dict[str, Pod] = {}
         """The pods whose programs it has started at last, by name."""
+        self._marks: dict[str, str] = {}
+        """A variable of all processes of a pod, which end with it, by the names of pods."""
         self.processes: list[Process] = []
         """All programs, in the order of their starts."""
         self._files = {place: file.absolute() for place, file in (files or {}).items()}
@@ -101,24 +107,30 @@ class PodPrograms:
 
     def start(self, pod: Pod) -> Process | None:
         """Start the program of a pod: see `testbed.lab.pods.Start`."""
+        if pod.name in self._marks:
+            processes.end_marked(MARK, self._marks[pod.name])  # what an earlier container left
+        mark = self._marks[pod.name] = f"{self._scratch.name}/{pod.name}"
+        if self.pods.get(pod.name) is not pod:
+            pod.defer(partial(processes.end_marked, MARK, mark))
         for place, file in self._files.items():
             pod.bind(file, place)
-        environment = self._environment_file(pod)
-        lines = [f"export {key}={shlex.quote(value)}\n" for key, value in self._given(pod).items()]
-        environment.write_text("".join(lines))
+        given = self._given(pod)
+        lines = [f"export {key}={shlex.quote(value)}\n" for key, value in given.items() if NAME.fullmatch(key)]
+        self._environment_file(pod).write_text("".join(lines))
         if KUBECTL in pod.binds:
-            (pod.binds[KUBECTL] / "kubectl").unlink(missing_ok=True)
-            (pod.binds[KUBECTL] / "kubectl").symlink_to(self._bin / "kubectl")
+            there = pod.binds[KUBECTL].source / "kubectl"
+            there.unlink(missing_ok=True)
+            there.symlink_to(self._bin / "kubectl")
         self.pods[pod.name] = pod
         command = self._command(pod)
         if not command:
             text = "has no program: its container has no command, and the lab does not have its image"
             self.lab.emit(events.POD(host=pod.host.name), pod.name, text)
             return None
-        directory = str(pod.metadata.manifest["spec"]["containers"][0].get("workingDir") or "")
+        directory = pod.directory
         where = directory if directory in pod.binds or os.path.isdir(directory) else str(self.directory)
-        run = f'. {shlex.quote(str(environment))}; cd {shlex.quote(where)}; exec "$@"'
-        process = pod.launch("sh", "-c", run, "sh", *command)
+        pairs = [f"{key}={value}" for key, value in given.items()]
+        process = pod.launch("env", "-C", where, *pairs, *command)
         self._pid_file(pod).write_text(f"{process.pid}\n")
         self.processes.append(process)
         return process
@@ -145,12 +157,12 @@ class PodPrograms:
     @staticmethod
     def _ssh_directory(pod: Pod) -> str:
         """Return where a pod has keys for ssh, an empty string if nowhere."""
-        return next((place for place, source in pod.binds.items() if (source / "authorized_keys").exists()), "")
+        return next((place for place, bind in pod.binds.items() if (bind.source / "authorized_keys").exists()), "")
 
     def _ssh_options(self, pod: Pod) -> str:
         """Return the options by which mpirun's ssh takes the pod's key, and the key of any host."""
         key = self._scratch / f"{pod.name}.key"
-        key.write_text((pod.binds[self._ssh_directory(pod)] / "id_rsa").read_text())
+        key.write_text((pod.binds[self._ssh_directory(pod)].source / "id_rsa").read_text())
         key.chmod(0o600)
         return f"-i {key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
@@ -168,11 +180,12 @@ class PodPrograms:
             **MPI,
             "TMPDIR": str(self._scratch),
             "OMP_NUM_THREADS": "1",
+            "USE_LIBUV": "0",
         }
         known = {OPEN_MPI_5[name]: value for name, value in pod.env.items() if name in OPEN_MPI_5}
         if self._ssh_directory(pod):
             name = OPEN_MPI_5["OMPI_MCA_plm_rsh_args"]
             known[name] = f"{known.get(name, '')} {self._ssh_options(pod)}".strip()
-        ours = {"TESTBED_RANKS": str(self.directory), "TESTBED_LAUNCHER": pod.name}
+        ours = {MARK: self._marks[pod.name], "TESTBED_RANKS": str(self.directory), "TESTBED_LAUNCHER": pod.name}
         path = f"{self._bin}:{pod.env.get('PATH') or os.environ['PATH']}"
         return {**machine, **known, **pod.env, **ours, "PATH": path}

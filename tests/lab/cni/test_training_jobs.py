@@ -276,3 +276,109 @@ def test_a_tf_job_tells_each_pod_who_is_who(lab, clean, scripts):
     said = [json.loads(line) for line in job.launcher_output().splitlines()]
     assert [task["index"] for task, _ in said] == [0, 1]
     assert said[0][1] == said[1][1]
+
+
+def test_two_jobs_of_one_name_cannot_have_one_pod(lab, log, clean):
+    """The second operator is told that the pod is there, as by an API server, and the lab lives on."""
+    sleeps = "sleep", "1000"
+    pytorch = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", {"Worker": replica("pytorch", *sleeps)})
+    tensorflow = manifest(KUBEFLOW, "TFJob", "tfReplicaSpecs", {"Worker": replica("tensorflow", *sleeps)})
+    (pod,) = lab.pods.apply(pytorch, [NETWORK]).pods
+    assert lab.pods.apply(tensorflow, [NETWORK]).pods == [pod]
+    texts = [event["text"] for event in log.find("object")]
+    assert texts.count('TFJob/mnist: pods "mnist-worker-0" already exists') == 1
+    (service,) = lab.objects.list("Service")
+    assert service["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob"
+    lab.pods.delete_object("PyTorchJob", "mnist")
+    (pod,) = lab.pods.reconcile().pods
+    assert pod.metadata.manifest["metadata"]["ownerReferences"][0]["kind"] == "TFJob"
+
+
+def test_an_operator_leaves_alone_what_is_not_its_own(lab, log, clean):
+    mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mnist-config"}, "data": {"mine": "x"}}
+    lab.pods.apply(mine)
+    parts = {"Launcher": replica("l", "sleep", "9"), "Worker": replica("w", "sleep", "9")}
+    lab.pods.apply(manifest("kubeflow.org/v2beta1", "MPIJob", "mpiReplicaSpecs", parts), [NETWORK])
+    assert lab.objects.get("ConfigMap", "mnist-config") == mine
+    lab.pods.delete_object("MPIJob", "mnist")
+    assert lab.objects.get("ConfigMap", "mnist-config") == mine
+
+
+def test_a_mount_onto_something_else_is_the_reason_of_its_pod_alone(lab, clean):
+    mounts, volumes = [{"name": "work", "mountPath": "/etc/passwd"}], [{"name": "work", "emptyDir": {}}]
+    spec = {"containers": [container("main", volumeMounts=mounts)], "volumes": volumes}
+    bad = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}, "spec": spec}
+    good = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "good"},
+        "spec": {"containers": [container("main")]},
+    }
+    assert "Are you trying to mount a directory onto a file" in lab.pods.apply(bad, [NETWORK]).waiting["bad"]
+    done = lab.pods.apply(good, [NETWORK])
+    assert [pod.name for pod in done.pods] == ["good"]
+    assert list(done.waiting) == ["bad"]
+    lab.pods.delete_object("Pod", "bad")
+
+
+def test_volumes_are_as_kubelet_has_them(lab, clean):
+    """Read-only, binary, with octal modes; a part of one does not follow its object, and a key that is gone is gone."""
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf"}}
+    lab.pods.apply({**config, "data": {"a": "1", "b": "2"}, "binaryData": {"bin": "AAECA/8="}})
+    mounts = [{"name": "conf", "mountPath": "/etc/conf"}, {"name": "conf", "mountPath": "/etc/part", "subPath": "a"}]
+    volumes = [{"name": "conf", "configMap": {"name": "conf", "defaultMode": "0600"}}]
+    spec = {"containers": [container("main", volumeMounts=mounts)], "volumes": volumes}
+    one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mounts"}, "spec": spec}
+    (pod,) = lab.pods.apply(one, [NETWORK]).pods
+    assert pod.run("od", "-An", "-tx1", "/etc/conf/bin").stdout.split() == ["00", "01", "02", "03", "ff"]
+    assert pod.run("stat", "-c", "%a", "/etc/conf/a").stdout == "600\n"
+    assert "Read-only" in pod.run("sh", "-c", "echo x > /etc/conf/a", check=False).stderr
+    lab.pods.apply({**config, "data": {"a": "changed"}})
+    assert pod.run("sh", "-c", "cat /etc/conf/a; ls /etc/conf").stdout == "changeda\n"
+    assert pod.run("cat", "/etc/part").stdout == "1"
+
+
+def test_a_launcher_that_fails_is_tried_again_and_its_job_fails_then(lab, clean, scripts):
+    (scripts / "fails.py").write_text("raise SystemExit(3)\n")
+    parts = {
+        "Launcher": replica("l", "mpirun", "-n", "1", "python3", "fails.py"),
+        "Worker": replica("w", "/usr/sbin/sshd", "-De"),
+    }
+    policy = {"backoffLimit": 1}
+    one = manifest("kubeflow.org/v2beta1", "MPIJob", "mpiReplicaSpecs", parts, runPolicy=policy)
+    job = pod_job(lab, one, name="retried", networks=[NETWORK], beside=scripts)
+    failure = job.wait(120)
+    assert failure is not None
+    assert str(failure.rank) == "rank 0 on mnist-worker-0"
+
+
+def test_what_a_program_leaves_behind_ends_with_its_pod(lab, clean, scripts):
+    (scripts / "behind.sh").write_text("setsid nohup sleep 7777 >/dev/null 2>&1 &\nsleep 0.2\nexit 0\n")
+    for network in ([NETWORK], None):
+        part = replica("pytorch", "sh", "behind.sh", **({} if network else {"hostNetwork": True}))
+        one = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", {"Worker": part})
+        job = pod_job(lab, one, name=f"behind-{bool(network)}", networks=network or [], beside=scripts)
+        assert job.wait(60) is None
+        assert lab.host("node1").run("pgrep", "-f", "sleep 7777", check=False).stdout == ""
+        lab.pods.delete_object("PyTorchJob", "mnist")
+
+
+def test_variables_that_no_shell_knows_do_not_stop_a_program(lab, clean, scripts):
+    data = {"run.sh": "text", "KNOWN": "yes"}
+    lab.pods.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "env"}, "data": data})
+    part = replica("pytorch", "sh", "-c", "echo $KNOWN")
+    part["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "env"}}]
+    one = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", {"Worker": part})
+    job = pod_job(lab, one, name="variables", networks=[NETWORK], beside=scripts)
+    assert job.wait(60) is None
+    assert job.launcher_output() == "yes\n"
+
+
+def test_the_program_is_that_of_the_container_by_which_the_operator_judges(lab, clean, scripts):
+    part = replica("pytorch", "sh", "-c", "exit 5")
+    part["template"]["spec"]["containers"].insert(0, container("proxy", "true"))
+    one = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", {"Worker": part})
+    job = pod_job(lab, one, name="proxied", networks=[NETWORK], beside=scripts)
+    failure = job.wait(60)
+    assert failure is not None
+    assert failure.text == "ended with status 5"

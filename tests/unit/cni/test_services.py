@@ -33,7 +33,7 @@ def test_endpoints_are_the_ports_of_the_pods_that_the_selector_chooses():
     assert ends(ports=[{"port": 80, "targetPort": 9000}], selector={"app": "web", "tier": "x"}) == [["a 10.0.0.1:9000"]]
     assert ends(ports=[{"port": 80, "targetPort": "http"}]) == [["a 10.0.0.1:8001", "b 10.0.0.2:8002"]]
     assert ends(ports=[{"port": 80, "targetPort": "no"}]) == [[]]
-    assert ends(ports=[{"port": 80}], clusterIP="None") == []
+    assert ends(ports=[{"port": 80}], clusterIP="None") == [["a 10.0.0.1:80", "b 10.0.0.2:80"]]  # a name only
     assert ends(ports=[{"port": 80}], selector=None) == []
     assert services.served([("other", "web", {"clusterIP": "10.96.0.1", "selector": {"app": "web"}})], PODS) == []
 

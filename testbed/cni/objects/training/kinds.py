@@ -102,8 +102,11 @@ _KEYS = {
     ),
 }
 """The keys of `spec` beside that of the replicas. Those of KubeDL's MPIJob before v1 are not among them."""
-_KUBEFLOW_POLICY = (*_POLICY, "suspend", "managedBy")
-_POLICY_KEYS = {KUBEDL: (*_POLICY, "cronPolicy"), KUBEFLOW: _KUBEFLOW_POLICY, MPI_OPERATOR: _KUBEFLOW_POLICY}
+_POLICY_KEYS = {
+    KUBEDL: (*_POLICY, "cronPolicy"),
+    KUBEFLOW: (*_POLICY, "suspend"),
+    MPI_OPERATOR: (*_POLICY, "suspend", "managedBy"),
+}
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,8 @@ def check(one: Object, problems: Problems) -> None:
     for key, replica in given.items():
         at = ("spec", of_replicas, key)
         fields.check_part("core_v1", "PodTemplateSpec", replica["template"], (*at, "template"), problems)
-        if _spelt(one.kind, key) not in framework.types:
+        strict = (operator, one.kind) == (KUBEFLOW, "PyTorchJob")  # its webhook looks before the case is put right
+        if (key if strict else _spelt(one.kind, key)) not in framework.types:
             problems.add(at, f"Unsupported value: {key!r}: supported values: {choices(key, framework.types)}")
     problems.stop()
     for path, wrong in _refused(read(one)):
@@ -286,7 +290,7 @@ def _refused(job: TrainingJob) -> list[tuple[tuple[str, ...], str]]:
         found.append(((job.key,), "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"))
     if (job.operator, job.one.kind) == (KUBEDL, "PyTorchJob") and not kinds:
         found.append(((job.key,), "invalid config: Job must contain master replica spec"))
-    if job.operator == KUBEFLOW and not LABEL.fullmatch(job.one.name):
+    if job.operator != MPI_OPERATOR and job.one.kind != "MPIJob" and not LABEL.fullmatch(job.one.name):
         found.append(((), f"metadata.name: Invalid value: {job.one.name!r}: a DNS-1035 label must begin with a letter"))
     if job.operator == KUBEFLOW and job.one.kind == "TFJob" and len(kinds) > 1:
         found.append(((job.key,), "Forbidden: must not have more than 1 Chief or Master role"))

@@ -18,6 +18,8 @@ CONFIG, SSH = "mpi-job-config", "ssh-auth"
 FILES, ROOT_SSH = "/etc/mpi", "/root/.ssh"
 KEYS = {"id_rsa": "ssh-privatekey", "id_rsa.pub": "ssh-publickey", "authorized_keys": "ssh-publickey"}
 """The files of a user's .ssh, and the keys of the Secret."""
+EXTERNAL = "kueue.x-k8s.io/multikueue"
+"""The manager of jobs that the operator leaves alone."""
 ATTEMPTS = "-o ConnectionAttempts=10"
 VARIABLES: Mapping[str, Mapping[str, str]] = {
     "OpenMPI": {
@@ -36,6 +38,8 @@ KeyPair = Callable[[], tuple[str, str]]
 def follow(state: State, launchers: Sequence[Run], objects: Sequence[Object], key_pair: KeyPair, found: Next) -> None:
     """Add the next steps for a job. `launchers` are the pods of its launcher's Job, `objects` what it owns."""
     job, there = state.job, {str(one): one for one in objects}
+    if job.policy.managedBy == EXTERNAL:
+        return
     launcher = there.get(f"Job/{job.one.namespace}/{launcher_name(job)}")
     ended = _ended(launcher)
     suspended = job.policy.suspend
@@ -48,16 +52,17 @@ def follow(state: State, launchers: Sequence[Run], objects: Sequence[Object], ke
         running = [run.pod.name for run in state.of("Worker") if run.state == "running"]
         for wanted in (_service(job), _config(job, running)):
             if there.get(str(wanted), wanted).data.get("data") != wanted.data.get("data") or str(wanted) not in there:
-                found.objects.append(wanted)
-        if f"Secret/{job.one.namespace}/{job.one.name}-ssh" not in there:
-            found.objects.append(_secret(job, *key_pair()))
+                state.put(found, wanted)
+        secret = f"Secret/{job.one.namespace}/{job.one.name}-ssh"
+        if secret not in there and secret not in state.others:
+            state.put(found, _secret(job, *key_pair()))
         if not suspended:
             found.ended += state.surplus
             count = job.count("Worker") if "Worker" in job.replicas else 0
             found.made += [_worker(job, index) for index in range(count) if ("Worker", index) not in state.runs]
         at_once = job.spec.launcherCreationPolicy == "AtStartup"
         if launcher is None and (at_once or len(running) == _workers(job)):
-            found.objects.append(_launcher(job))
+            state.put(found, _launcher(job))
     if launcher and bool(launcher.spec.get("suspend")) != suspended:
         found.objects.append(make({**launcher.data, "spec": {**launcher.spec, "suspend": suspended}}))
     if suspended:

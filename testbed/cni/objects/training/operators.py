@@ -36,6 +36,7 @@ def follow(
     there is one; `objects` all Services, ConfigMaps and Secrets; `number` as for `workloads.following`."""
     gates = kubedl_gates(jobs)
     owned: dict[tuple[str, str, str], list[Object]] = {}
+    everything = [*objects, *(one for one in jobs if one.kind == "Job")]
     for one in [*objects, *(one for one in jobs if one.kind == "Job")]:
         owned.setdefault((one.namespace, *owner_of(one)), []).append(one)
     pods: dict[tuple[str, str, str], list[Run]] = {}
@@ -46,7 +47,7 @@ def follow(
             key = one.namespace, one.kind, one.name
             job = read(one, gates)
             launchers = pods.get((one.namespace, "Job", mpi_operator.launcher_name(job)), [])
-            _follow(job, pods.get(key, []), launchers, owned.get(key, []), number, key_pair, found)
+            _follow(job, pods.get(key, []), launchers, owned.get(key, []), everything, number, key_pair, found)
 
 
 def _follow(
@@ -54,6 +55,7 @@ def _follow(
     own: Sequence[Run],
     launchers: Sequence[Run],
     objects: Sequence[Object],
+    everything: Sequence[Object],
     number: Callable[[], int],
     key_pair: KeyPair,
     found: Next,
@@ -68,6 +70,8 @@ def _follow(
             state.surplus.append(run)
         else:
             state.runs[place] = run
+    own_names = {str(mine) for mine in objects}
+    state.others = frozenset(str(other) for other in everything) - own_names
     state.services = {one.name: one for one in objects if one.kind == "Service"}
     if not state.status.get("conditions"):
         condition(state, "Created", f"{one.kind} {one.name} is created.")
@@ -92,7 +96,8 @@ def _go_on(state: State, objects: Sequence[Object], number: Callable[[], int], f
     if holds(state.status, "Suspended"):
         condition(state, "Suspended", f"{job.one.kind} {job.one.name} is resumed.", true=False)
         state.status.pop("startTime", None)
-    state.status.setdefault("startTime", written(time.time()))
+    if (job.operator, job.one.kind) != (KUBEDL, "MPIJob"):  # which never says when its MPIJobs began
+        state.status.setdefault("startTime", written(time.time()))
     found.ended += state.surplus
     restarted = {kind: _restarted(state, kind) for kind in job.replicas}
     _report(state, restarted)
@@ -128,10 +133,12 @@ def _all_run(state: State, kind: str) -> bool:
 def _restarted(state: State, kind: str) -> list[Run]:
     """Return the failed pods of a type that are made again, by the policy of the type."""
     policy, operator = state.job.restart(kind), state.job.operator
+    if (operator, state.job.one.kind) == (KUBEFLOW, "MPIJob"):
+        return []
     failed = [run for run in state.of(kind) if run.state == "failed"]
     if policy == "ExitCode":
         return [run for run in failed if run.exit_code in RETRYABLE[operator]]
-    return failed if operator == KUBEFLOW and policy != "Never" and state.job.one.kind != "MPIJob" else []
+    return failed if operator == KUBEFLOW and policy != "Never" else []
 
 
 def _keep_services(state: State, ports: Mapping[tuple[str, int], int], found: Next) -> None:
@@ -147,7 +154,8 @@ def _keep_services(state: State, ports: Mapping[tuple[str, int], int], found: Ne
             there = state.services.get(name)
             if there is None:
                 made = replicas.service(state.job, kind, index, ports)
-                found.objects += [made] if made else []
+                if made:
+                    state.put(found, made)
             elif (kind, index) in ports:
                 (first, *others) = there.spec["ports"]
                 if first.get("targetPort") != ports[kind, index]:
@@ -161,7 +169,7 @@ def _keep_config(state: State, objects: Sequence[Object], found: Next) -> None:
     wanted = replicas.config(state.job, running)
     there = next((one for one in objects if (one.kind, one.name) == (wanted.kind, wanted.name)), None)
     if there is None or (state.job.operator == KUBEFLOW and there.data.get("data") != wanted.data["data"]):
-        found.objects.append(wanted)
+        state.put(found, wanted)
 
 
 def _suspend(state: State, found: Next) -> None:
@@ -259,6 +267,8 @@ def _counted(state: State, kind: str) -> dict[str, int]:
         "failed": states.count("failed"),
     }
     found[lost] += states.count("terminating")
+    if state.job.operator == KUBEDL:  # counts what waits on its node, too (pkg/job_controller/status.go)
+        found["active"] += sum(run.state == "waiting" and bool(run.node) for run in state.of(kind))
     return found
 
 
@@ -284,13 +294,14 @@ def _report_mpi(state: State, counts: Mapping[str, Mapping[str, int]], restarted
     workers = counts.get("Worker", {"active": 0, "failed": 0})
     if launcher["succeeded"]:
         condition(state, "Succeeded", f"MPIJob {name} is successfully completed.")
-    elif launcher["failed"] and not restarted["Launcher"]:
-        condition(state, "Failed", f"MPIJob {name} is failed because {launcher['failed']} Launcher replica(s) failed.")
-    elif workers["failed"]:
-        again = bool(restarted.get("Worker"))
-        if again or job.operator == KUBEFLOW:
+    elif launcher["failed"] or workers["failed"]:
+        kind = "Launcher" if launcher["failed"] else "Worker"
+        # Kubeflow's says so of ExitCode, and makes no pod again.
+        again = bool(restarted.get("Worker")) and kind == "Worker"
+        again = job.restart(kind) == "ExitCode" if job.operator == KUBEFLOW else again
+        if again or job.operator == KUBEFLOW or kind == "Launcher":
             verb = "restarting" if again else "failed"
-            text = f"MPIJob {name} is {verb} because {workers['failed']} Worker replica(s) failed."
+            text = f"MPIJob {name} is {verb} because {counts[kind]['failed']} {kind} replica(s) failed."
             condition(state, "Restarting" if again else "Failed", text)
     elif launcher["active"]:
         condition(state, "Running", f"MPIJob {name} is running.")

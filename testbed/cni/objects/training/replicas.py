@@ -18,7 +18,8 @@ PORTS = range(20000, 29999)
 MPI_FILES, HOSTFILE, KUBEXEC, DISCOVER = "/etc/mpi", "hostfile", "kubexec.sh", "discover_hosts.sh"
 KUBECTL = "/opt/kube/kubectl"
 """Where an init container puts kubectl, by which mpirun starts its daemons in the workers."""
-CONFIG_VOLUME, KUBECTL_VOLUME = "mpi-job-config", "mpi-job-kubectl"
+VOLUMES = {KUBEDL: ("mpi-config-volume", "kubectl-volume"), KUBEFLOW: ("mpi-job-config", "mpi-job-kubectl")}
+"""The names of the volumes with mpirun's files and with kubectl."""
 MPI_VARIABLES: Mapping[str, tuple[str, str]] = {
     "OpenMPI": ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"),
     "IntelMPI": ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "I_MPI_HYDRA_HOST_FILE"),
@@ -224,14 +225,15 @@ def _with_mpi(job: TrainingJob, kind: str, spec: dict[str, Any]) -> dict[str, An
     """Return the spec of a pod of an MPIJob: a worker sleeps, a launcher has mpirun's host file and the script by which
     it starts a daemon in a worker."""
     launcher = kind == "Launcher"
+    config_volume, kubectl_volume = VOLUMES[job.operator]
     files = [KUBEXEC, *([HOSTFILE] if launcher else [])]
     files += [DISCOVER] if launcher and job.operator == KUBEFLOW else []
     items = [{"key": name, "path": name, "mode": 0o444 if name == HOSTFILE else 0o555} for name in files]
-    volumes: list[dict[str, Any]] = [{"name": CONFIG_VOLUME, "configMap": {"name": config_name(job), "items": items}}]
-    mounts = [{"name": CONFIG_VOLUME, "mountPath": MPI_FILES}]
+    volumes: list[dict[str, Any]] = [{"name": config_volume, "configMap": {"name": config_name(job), "items": items}}]
+    mounts = [{"name": config_volume, "mountPath": MPI_FILES}]
     if launcher:
-        volumes.append({"name": KUBECTL_VOLUME, "emptyDir": {}})
-        mounts.append({"name": KUBECTL_VOLUME, "mountPath": KUBECTL.rpartition("/")[0]})
+        volumes.append({"name": kubectl_volume, "emptyDir": {}})
+        mounts.append({"name": kubectl_volume, "mountPath": KUBECTL.rpartition("/")[0]})
     every = job.operator == KUBEDL
     containers = [
         _mpi_container(job, kind, one, mounts) if every or number == 0 else one

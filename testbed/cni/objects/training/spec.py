@@ -24,6 +24,7 @@ class RunPolicy(Free):
     activeDeadlineSeconds: Seconds | None = None  # noqa: N815
     backoffLimit: Count | None = None  # noqa: N815
     suspend: bool = False
+    managedBy: Literal["", "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"] = ""  # noqa: N815
 
 
 class Replica(Part):

@@ -7,7 +7,8 @@ from typing import Any
 
 from testbed.cni.objects.manifests import Object, written
 from testbed.cni.objects.training.kinds import TrainingJob
-from testbed.cni.objects.workloads import Run
+from testbed.cni.objects.training.spec import KUBEDL
+from testbed.cni.objects.workloads import Next, Run
 
 FINISHED = ("Succeeded", "Failed")
 Status = dict[str, Any]
@@ -23,6 +24,16 @@ class State:
     surplus: list[Run] = field(default_factory=list)
     """Pods of no replica: of an index that the job has no more."""
     services: dict[str, Object] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
+    """Objects that are there and not the job's own."""
+
+    def put(self, found: Next, one: Object) -> None:
+        """Make or change an object of the job, unless somebody else has one of this name."""
+        if str(one) in self.others:
+            text = f'{self.job.one}: {one.kind} "{one.name}" already exists and is not managed by {self.job.one.kind}'
+            found.conflicts.append(text)
+        else:
+            found.objects.append(one)
 
     def of(self, kind: str) -> list[Run]:
         return [run for (of, _), run in self.runs.items() if of == kind]
@@ -52,7 +63,8 @@ def condition(state: State, kind: str, message: str, *, true: bool = True) -> No
     if holds(state.status, "Failed"):
         return
     now = written(time.time())
-    new = {"type": kind, "status": str(true), "reason": f"{state.job.one.kind}{kind}", "message": message}
+    of_kind = "Job" if state.job.operator == KUBEDL else state.job.one.kind
+    new = {"type": kind, "status": str(true), "reason": f"{of_kind}{kind}", "message": message}
     before = next((one for one in there if one["type"] == kind), None)
     if before and before["status"] == new["status"]:
         return
