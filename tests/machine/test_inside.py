@@ -10,7 +10,10 @@ SECONDS = json.loads((LAB / "seconds.json").read_text())
 """CPU seconds of each file, by record_seconds.py."""
 NEW_S = 10.0
 """Those of a file that is not recorded yet."""
-TORCH = {"test_jobs.py", "test_job_shapes.py", "test_parallel_training.py", "test_mpi_collectives.py"}
+TORCH = {
+    *("test_jobs.py", "test_job_shapes.py", "test_pod_jobs.py"),
+    *("test_parallel_training.py", "test_mpi_collectives.py"),
+}
 """Files that start jobs, for which torch is imported before."""
 SLOW = TORCH | {
     *("test_frr_routing.py", "test_scale.py", "test_networks.py", "test_bench.py", "test_bonds.py"),

@@ -85,11 +85,7 @@ def warm_up() -> None:
 
     mpi()
     torch.set_num_threads(1)
-    # Debian's torch has no libuv, and three places ask for it.
-    elastic = "elastic.rendezvous"
-    for name in "rendezvous", f"{elastic}.static_tcp_rendezvous", f"{elastic}.c10d_rendezvous_backend":
-        module = sys.modules[f"torch.distributed.{name}"]
-        module.TCPStore = without_libuv  # type: ignore[attr-defined]
+    leave_libuv()
     # No backward pass: after one torch refuses to go on in a fork.
     weight = torch.nn.Linear(2, 1).requires_grad_(False).weight
     weight.grad = torch.zeros_like(weight)
@@ -97,11 +93,19 @@ def warm_up() -> None:
     _ = mpi4py, DistributedDataParallel
 
 
-def without_libuv(*arguments: Any, **named: Any) -> Any:
-    """Make a TCPStore. Some callers ask for libuv by name."""
+def leave_libuv() -> None:
+    """Let TCPStores be without libuv, which Debian's torch does not have, whatever a caller says: most ask for it."""
     import torch.distributed
 
-    return torch.distributed.TCPStore(*arguments, **{**named, "use_libuv": False})
+    original = torch.distributed.TCPStore
+
+    class Store(original):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **{**named, "use_libuv": False})
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.") and getattr(module, "TCPStore", None) is original:
+            module.TCPStore = Store  # type: ignore[attr-defined]
 
 
 def serve(listener: socket.socket) -> None:
