@@ -444,7 +444,9 @@ class Workloads:
         uid = run.pod.data["metadata"]["uid"]
         host = next((one for one in self._maker.hosts() if one.name == run.node and not one.off), None)
         if (pod := self._maker.pod(run.pod.name)) and pod.uid == uid:
+            run.restarts, run.exit_code = run.restarts + 1, LOST_CONTAINER
             self._started(run, pod)
+            self._show_container(run, waits=False)
         elif there is None or there.data["metadata"].get("uid") != uid:
             del self._runs[key], self._made[key]
         elif run.node not in {one.name for one in self._maker.hosts()}:

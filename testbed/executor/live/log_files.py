@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from testbed.executor.live.program_streams import PIECE
 from testbed.executor.live.server import Call
 from testbed.kernel import syscalls
 from testbed.kernel.changes import IN_CREATE, IN_MODIFY
+from testbed.lab import Pod
 from testbed.protocol.live import WINDOW, Logs
 
 SUFFIX = ".log"
+GONE = re.compile(r"(.+)-(?:container|[^-]+-\d+)")
+"""The name of a log of a pod that may be gone: of its container, or of a program by its number."""
 
 
 class Reading:
@@ -93,12 +97,16 @@ def files(call: Call) -> dict[Path, tuple[str, str]]:
     for path in sorted(call.lab.directory.glob(f"?*-?*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
         nodes = [node for node in call.lab.nodes if name.startswith(f"{node}-")]
-        node = max(nodes, key=len, default=name.partition("-")[0])
+        gone = GONE.fullmatch(name)
+        node = max(nodes, key=len, default=gone[1] if gone else name.partition("-")[0])
         found[path] = node, name.removeprefix(f"{node}-")
     return found
 
 
 def logs(request: Logs, call: Call) -> Reading | None:
+    for node in call.lab.nodes.values():
+        if isinstance(node, Pod) and node.container and request.node in ("", node.name):
+            node.container.keep_output()
     if request.node and not any(node == request.node for node, _ in files(call).values()):
         _ = call.lab[request.node]  # raises: the error lists the nodes
     reading = Reading(call, request.node, follow=request.follow)

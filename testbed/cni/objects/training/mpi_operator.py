@@ -120,7 +120,10 @@ def _report(state: State, launcher: Object | None, launchers: Sequence[Run], end
         condition(state, "Succeeded", f"{name} successfully completed.")
     elif ended:
         status.setdefault("completionTime", written(time.time()))
-        condition(state, "Failed", f"{name} has failed")
+        first_of: Mapping[str, Any] = next(iter(of_job.get("conditions") or ()), {})
+        reason = str(first_of.get("reason") or "")
+        reason += "/" if reason == "BackoffLimitExceeded" else ""  # and the reason of its last pod, which has none
+        condition(state, "Failed", str(first_of.get("message") or f"{name} has failed"), reason=reason)
     elif running and workers["active"] == _workers(state.job):
         condition(state, "Running", f"{name} is running.")
 

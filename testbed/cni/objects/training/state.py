@@ -56,7 +56,7 @@ def holds(status: Mapping[str, Any], *types: str) -> bool:
     return any(one["type"] in types and one["status"] == "True" for one in status.get("conditions") or ())
 
 
-def condition(state: State, kind: str, message: str, *, true: bool = True) -> None:
+def condition(state: State, kind: str, message: str, *, true: bool = True, reason: str = "") -> None:
     """Put a condition into the status, as UpdateJobConditions of both operators: Running and Restarting exclude each
     other, the end of the job ends Running, and what has failed stays so."""
     there = [dict(one) for one in state.status.get("conditions") or ()]
@@ -64,7 +64,7 @@ def condition(state: State, kind: str, message: str, *, true: bool = True) -> No
         return
     now = written(time.time())
     of_kind = "Job" if state.job.operator == KUBEDL else state.job.one.kind
-    new = {"type": kind, "status": str(true), "reason": f"{of_kind}{kind}", "message": message}
+    new = {"type": kind, "status": str(true), "reason": reason or f"{of_kind}{kind}", "message": message}
     before = next((one for one in there if one["type"] == kind), None)
     if before and before["status"] == new["status"]:
         return
