@@ -78,7 +78,6 @@ def warm_up() -> None:
     """Import what a training program uses, and what torch imports only at first use."""
     import mpi4py
     import torch
-    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend
     import torch.distributed.elastic.rendezvous.static_tcp_rendezvous
     import torch.distributed.run
     from torch.nn.parallel import DistributedDataParallel
@@ -94,7 +93,8 @@ def warm_up() -> None:
 
 
 def leave_libuv() -> None:
-    """Let TCPStores be without libuv, which Debian's torch does not have, whatever a caller says: most ask for it."""
+    """Let TCPStores be without libuv, which Debian's torch does not have, whatever a caller says: most ask for it.
+    Modules that are imported later find it in torch.distributed."""
     import torch.distributed
 
     original = torch.distributed.TCPStore
