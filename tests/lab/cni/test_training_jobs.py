@@ -217,7 +217,7 @@ def test_volumes_have_what_their_objects_say(lab, clean):
     mounts = [
         {"name": "conf", "mountPath": "/etc/conf"},
         {"name": "key", "mountPath": "/etc/key"},
-        {"name": "work", "mountPath": "/work"},
+        {"name": "work", "mountPath": "/scratch"},
         {"name": "conf", "mountPath": "/etc/one.conf", "subPath": "file"},
     ]
     volumes = [
@@ -229,9 +229,9 @@ def test_volumes_have_what_their_objects_say(lab, clean):
     one = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mounts"}, "spec": spec}
     (pod,) = lab.pods.apply(one, [NETWORK]).pods
     assert pod.run("sh", "-c", "cat /etc/conf/file /etc/key/k /etc/one.conf; ls /etc/conf").stdout == "1secret1file\n"
-    pod.run("sh", "-c", "echo here > /work/x")
-    assert pod.run("cat", "/work/x").stdout == "here\n"
-    assert not Path("/work/x").exists()
+    pod.run("sh", "-c", "echo here > /scratch/x")
+    assert pod.run("cat", "/scratch/x").stdout == "here\n"
+    assert not Path("/scratch/x").exists()
     lab.pods.delete_object("Pod", "mounts")
     assert not Path("/etc/conf").exists()
     assert not Path("/etc/one.conf").exists()
