@@ -96,6 +96,11 @@ def evicted_after(pod: Object) -> float:
     return NODE_GRACE + EVICTION
 
 
+def reference(owner: Object) -> dict[str, Any]:
+    """Return the reference by which an object names its controller."""
+    return {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
+
+
 def owner_of(one: Object) -> tuple[str, str]:
     """Return kind and name of the object's controller, or two empty strings."""
     owners = one.data["metadata"].get("ownerReferences") or ()
@@ -164,7 +169,6 @@ def _pod(owner: Object, name: str, labels: Mapping[str, str], spec: Mapping[str,
     """Return a pod of the owner's template."""
     template = owner.spec["template"]
     given = template.get("metadata") or {}
-    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
     return make(
         {
             "apiVersion": "v1",
@@ -174,7 +178,7 @@ def _pod(owner: Object, name: str, labels: Mapping[str, str], spec: Mapping[str,
                 "namespace": owner.namespace,
                 "labels": {**(given.get("labels") or {}), **labels},
                 "annotations": dict(given.get("annotations") or {}),
-                "ownerReferences": [reference],
+                "ownerReferences": [reference(owner)],
             },
             "spec": dict(spec or template["spec"]),
         }
@@ -230,12 +234,16 @@ def _sized(owner: Object, name: str, size: int, there: Object | None) -> Object:
     labels = {**(given.get("labels") or {}), HASH: digest}
     selector = {**owner.spec["selector"]}
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: digest}
-    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
     return make(
         {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
-            "metadata": {"name": name, "namespace": owner.namespace, "labels": labels, "ownerReferences": [reference]},
+            "metadata": {
+                "name": name,
+                "namespace": owner.namespace,
+                "labels": labels,
+                "ownerReferences": [reference(owner)],
+            },
             "spec": {
                 "replicas": size,
                 "selector": selector,
@@ -314,12 +322,11 @@ def _revised(
 
 
 def _revision(owner: Object, name: str, number: int) -> Object:
-    reference = {"apiVersion": owner.data["apiVersion"], "kind": owner.kind, "name": owner.name, "controller": True}
     return make(
         {
             "apiVersion": "apps/v1",
             "kind": "ControllerRevision",
-            "metadata": {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]},
+            "metadata": {"name": name, "namespace": owner.namespace, "ownerReferences": [reference(owner)]},
             "data": {"spec": {"template": owner.spec["template"]}},
             "revision": number,
         }

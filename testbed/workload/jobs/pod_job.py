@@ -19,6 +19,8 @@ KINDS = ("PyTorchJob", "TFJob", "MPIJob", "Job", "Pod")
 """The kinds that end."""
 NPROC = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)")
 ENDED = ("Succeeded", "Complete", "Failed")
+GONE = "gone"
+"""What is said of an object that is gone before anybody saw its end."""
 
 
 def pod_job(
@@ -51,6 +53,8 @@ class PodJob(Job):
     def __init__(self, lab: Lab, name: str, files: Mapping[str, Path]) -> None:
         super().__init__(lab, name, [], lambda _: self._first_failed())
         self._objects: list[tuple[str, str, str]] = []
+        self._seen: dict[tuple[str, str, str], str] = {}
+        """How objects ended, which may be gone since."""
         self._programs = PodPrograms(lab, name, files)
 
     def take(self, done: Rollout) -> None:
@@ -110,17 +114,23 @@ class PodJob(Job):
         for kind, name, namespace in self._objects:
             try:
                 status = self.lab.objects.get(kind, name, namespace).get("status") or {}
-            except InputError:  # it is gone: its time after the end is over
+            except InputError:
+                found.append(self._seen.get((kind, name, namespace), GONE))
                 continue
             holding = [one["type"] for one in status.get("conditions") or () if one["status"] == "True"]
             ended = [one for one in holding if one in ENDED]
-            found.append(ended[0] if ended else str(status.get("phase", "")) if kind == "Pod" else "")
-        return [one if one in ENDED else "" for one in found]
+            how = ended[0] if ended else str(status.get("phase", "")) if kind == "Pod" else ""
+            found.append(how if how in ENDED else "")
+            if found[-1]:
+                self._seen[kind, name, namespace] = how
+        return found
 
     def _failed(self) -> bool:
         return "Failed" in self._endings()
 
     def _failure(self) -> Failure | None:
+        if GONE in self._endings():
+            raise TestbedError(f"job {self.name}: its object is gone, and how it ended is unknown")
         if self._failed() and not self.ranks:
             raise TestbedError(f"job {self.name} has failed, and none of its pods has started")
         return super()._failure()

@@ -33,6 +33,13 @@ for _ in range(200):
         time.sleep(0.1)
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], one.recv(100).decode(), flush=True)
 """
+RING = """
+from mpi4py import MPI
+import socket, sys
+comm = MPI.COMM_WORLD
+total = comm.allreduce(comm.rank)
+sys.stdout.write(f'{comm.rank} {socket.gethostname()} {total}\\n')
+"""
 POOL = {"name": "jobs", "subnet": "10.0.20.0/24", "ips": ["10.0.20.150-10.0.20.169"]}
 NETWORK = {
     "cniVersion": "1.0.0",
@@ -133,12 +140,7 @@ def test_a_container_that_fails_is_started_again_after_kubelets_pauses(lab, clea
 
 
 def test_mpirun_of_a_launcher_starts_ranks_in_the_workers(lab, clean, scripts):
-    (scripts / "ring.py").write_text(
-        "from mpi4py import MPI\nimport socket, sys\n"
-        "comm = MPI.COMM_WORLD\n"
-        "total = comm.allreduce(comm.rank)\n"
-        "sys.stdout.write(f'{comm.rank} {socket.gethostname()} {total}\\n')\n"
-    )
+    (scripts / "ring.py").write_text(RING)
     parts = {
         "Launcher": replica("mpi", "mpirun", "-np", "4", "python3", "ring.py"),
         "Worker": replica("mpi", replicas=2),
@@ -154,12 +156,7 @@ def test_mpirun_of_a_launcher_starts_ranks_in_the_workers(lab, clean, scripts):
 
 @pytest.mark.parametrize("keys", ["/root/.ssh", "/home/mpiuser/.ssh"])
 def test_mpirun_of_the_mpi_operator_reaches_its_workers_by_ssh(lab, clean, scripts, keys):
-    (scripts / "ring.py").write_text(
-        "from mpi4py import MPI\nimport socket, sys\n"
-        "comm = MPI.COMM_WORLD\n"
-        "total = comm.allreduce(comm.rank)\n"
-        "sys.stdout.write(f'{comm.rank} {socket.gethostname()} {total}\\n')\n"
-    )
+    (scripts / "ring.py").write_text(RING)
     parts = {
         "Launcher": replica("launcher", "mpirun", "-n", "2", "python3", "ring.py", restart="OnFailure"),
         "Worker": replica("worker", "/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config", replicas=2),
@@ -353,12 +350,15 @@ def test_a_launcher_that_fails_is_tried_again_and_its_job_fails_then(lab, clean,
 
 
 def test_what_a_program_leaves_behind_ends_with_its_pod(lab, clean, scripts):
-    (scripts / "behind.sh").write_text("setsid nohup sleep 7777 >/dev/null 2>&1 &\nsleep 0.2\nexit 0\n")
+    (scripts / "behind.sh").write_text(
+        "setsid nohup sleep 7777 >/dev/null 2>&1 &\nsleep 0.2\npgrep -f 'sleep 7777'\nexit 0\n"
+    )
     for network in ([NETWORK], None):
         part = replica("pytorch", "sh", "behind.sh", **({} if network else {"hostNetwork": True}))
         one = manifest(KUBEFLOW, "PyTorchJob", "pytorchReplicaSpecs", {"Worker": part})
         job = pod_job(lab, one, name=f"behind-{bool(network)}", networks=network or [], beside=scripts)
         assert job.wait(60) is None
+        assert job.launcher_output().split()  # the number of what it left
         assert lab.host("node1").run("pgrep", "-f", "sleep 7777", check=False).stdout == ""
         lab.pods.delete_object("PyTorchJob", "mnist")
 

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.cni.objects.manifests import Object, make, written
 from testbed.cni.objects.training.kinds import TrainingJob
 from testbed.cni.objects.training.state import FINISHED, State, condition, holds
-from testbed.cni.objects.workloads import Next, Run
+from testbed.cni.objects.workloads import Next, Run, reference
 
 LABELS = "training.kubeflow.org/"
 CONFIG, SSH = "mpi-job-config", "ssh-auth"
@@ -51,15 +51,15 @@ def follow(state: State, launchers: Sequence[Run], objects: Sequence[Object], ke
     if not ended:
         running = [run.pod.name for run in state.of("Worker") if run.state == "running"]
         for wanted in (_service(job), _config(job, running)):
-            if there.get(str(wanted), wanted).data.get("data") != wanted.data.get("data") or str(wanted) not in there:
+            known = there.get(str(wanted))
+            if known is None or known.data.get("data") != wanted.data.get("data"):
                 state.put(found, wanted)
         secret = f"Secret/{job.one.namespace}/{job.one.name}-ssh"
         if secret not in there and secret not in state.others:
             state.put(found, _secret(job, *key_pair()))
         if not suspended:
             found.ended += state.surplus
-            count = job.count("Worker") if "Worker" in job.replicas else 0
-            found.made += [_worker(job, index) for index in range(count) if ("Worker", index) not in state.runs]
+            found.made += [_worker(job, index) for index in range(_workers(job)) if ("Worker", index) not in state.runs]
         at_once = job.spec.launcherCreationPolicy == "AtStartup"
         if launcher is None and (at_once or len(running) == _workers(job)):
             state.put(found, _launcher(job))
@@ -128,14 +128,9 @@ def _report(state: State, launcher: Object | None, launchers: Sequence[Run], end
         condition(state, "Running", f"{name} is running.")
 
 
-def _owned(job: TrainingJob) -> list[dict[str, Any]]:
-    one = job.one
-    return [{"apiVersion": one.data["apiVersion"], "kind": one.kind, "name": one.name, "controller": True}]
-
-
 def _metadata(job: TrainingJob, name: str) -> dict[str, Any]:
     labels = {"app": job.one.name}
-    return {"name": name, "namespace": job.one.namespace, "labels": labels, "ownerReferences": _owned(job)}
+    return {"name": name, "namespace": job.one.namespace, "labels": labels, "ownerReferences": [reference(job.one)]}
 
 
 def _labels(job: TrainingJob, role: str = "") -> dict[str, str]:
@@ -196,7 +191,7 @@ def _worker(job: TrainingJob, index: int) -> Object:
         "namespace": job.one.namespace,
         "labels": labels,
         "annotations": dict(given.get("annotations") or {}),
-        "ownerReferences": _owned(job),
+        "ownerReferences": [reference(job.one)],
     }
     return make({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 

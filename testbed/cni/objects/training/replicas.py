@@ -12,6 +12,7 @@ from typing import Any
 from testbed.cni.objects.manifests import Object, make
 from testbed.cni.objects.training.kinds import HEADLESS, LOCAL_MASTER, TrainingJob
 from testbed.cni.objects.training.spec import KUBEDL, KUBEFLOW
+from testbed.cni.objects.workloads import reference
 
 PORTS = range(20000, 29999)
 """The ports that KubeDL draws (--hostnetwork-port-range). It never asks whether one is free."""
@@ -61,11 +62,6 @@ def index_of(job: TrainingJob, kind: str, pod: Object) -> int | None:
     return int(number) if number.isascii() and number.isdigit() else None
 
 
-def reference(job: TrainingJob) -> dict[str, Any]:
-    one = job.one
-    return {"apiVersion": one.data["apiVersion"], "kind": one.kind, "name": one.name, "controller": True}
-
-
 def pod(job: TrainingJob, place: Place) -> Object:
     """Return the pod of a replica."""
     spec = job.template(place.kind)
@@ -85,7 +81,7 @@ def pod(job: TrainingJob, place: Place) -> Object:
                 "namespace": job.one.namespace,
                 "labels": {**(given.get("labels") or {}), **labels(job, place.kind, place.index), **more},
                 "annotations": dict(given.get("annotations") or {}),
-                "ownerReferences": [reference(job)],
+                "ownerReferences": [reference(job.one)],
             },
             "spec": spec,
         }
@@ -290,7 +286,7 @@ def config(job: TrainingJob, running: Sequence[str]) -> Object:
         "name": config_name(job),
         "namespace": job.one.namespace,
         "labels": {"app": job.one.name},
-        "ownerReferences": [reference(job)],
+        "ownerReferences": [reference(job.one)],
     }
     return make({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
@@ -317,6 +313,6 @@ def service(job: TrainingJob, kind: str, index: int, host_ports: Mapping[tuple[s
         "name": job.pod_name(kind, index),
         "namespace": job.one.namespace,
         "labels": labels(job, kind, index),
-        "ownerReferences": [reference(job)],
+        "ownerReferences": [reference(job.one)],
     }
     return make({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
