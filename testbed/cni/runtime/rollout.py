@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cni.objects import gangs, manifests, placement, pod_spec, workloads
 from testbed.cni.objects.dra.claims import CLAIM
-from testbed.cni.objects.main_container import main_of
 from testbed.cni.objects.manifests import NAMESPACES, Object, deleting
 from testbed.cni.objects.pod_spec import WORKLOADS, PodSpec
 from testbed.cni.objects.services import ServedPort
 from testbed.cni.objects.training import kinds as training
 from testbed.cni.objects.training import operators
 from testbed.cni.objects.workloads import NODE_GRACE, Next, Run, evicted_after, owner_of
+from testbed.cni.runtime.container_restarts import FIRST_PAUSE, LONGEST_PAUSE, ContainerRestarts
 from testbed.cni.runtime.pod_files import PodFiles
 from testbed.cni.runtime.pod_object import completed
 from testbed.cni.runtime.pod_starts import PodStarts
@@ -50,13 +50,8 @@ STATEFUL = ("Job", "StatefulSet", *training.FRAMEWORKS, CLAIM)
 """The kinds whose status is more than a count of pods."""
 OWNED = ("ReplicaSet", "ControllerRevision", "Job", "Service", "ConfigMap", "Secret")
 """The kinds that controllers make beside pods."""
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 300.0
-"""Seconds until waiting pods are tried again: kubelet's, and twice as many each time."""
 LONGEST_NAME = 63
 """Characters of the name of a node of a lab, which a pod is."""
-CRASH_LOOP = "CrashLoopBackOff"
-LONG_RUN = 600.0
-"""Seconds after which a container that ends is started again at once, as if it had never ended before."""
 LOST_CONTAINER = 137
 """The status that kubelet gives a container of which it knows no end, after a reboot (ContainerStatusUnknown)."""
 AT_ONCE = 10
@@ -94,8 +89,7 @@ class Workloads:
         """Seconds for which a controller waits."""
         self._unplanned: Callable[[], None] = _nothing
         """Cancels the next attempt."""
-        self._restarts_at: dict[int, float] = {}
-        """When containers that have ended are started again, by the numbers of their pods."""
+        self._containers = ContainerRestarts(context, cluster, self._follow)
         self._conflicts: set[str] = set()
         """What could not be made in the last round."""
         self._looks: Callable[[], None] | None = None
@@ -210,10 +204,7 @@ class Workloads:
         waits = any(run.state == "waiting" for run in self._runs.values())
         if not waits:
             self._pause = FIRST_PAUSE
-        there = {run.number for run in self._runs.values()}
-        self._restarts_at = {number: at for number, at in self._restarts_at.items() if number in there}
-        due = min((at - time.monotonic() for at in self._restarts_at.values()), default=math.inf)
-        seconds = min(self._pause if waits else math.inf, self._later, max(0.0, due))
+        seconds = min(self._pause if waits else math.inf, self._later, self._containers.next(self._runs.values()))
         if seconds < math.inf:
             self._unplanned = self._context.scheduler.after(seconds, self._again)
 
@@ -351,52 +342,12 @@ class Workloads:
                 self._look_again(run)
             elif run.active and (status := pod.exit_status()) is not None:
                 run.exit_code = status
-                if self._restarts(run, status):
-                    self._restart(run, pod)
+                if self._containers.wanted(run, status):
+                    self._containers.restart(run, pod)
                     continue
                 run.state, run.ended_s = ("failed" if status else "succeeded"), time.monotonic()
                 del self._made[key]
                 yield from self._stop(run, pod)
-
-    @staticmethod
-    def _restarts(run: Run, status: int) -> bool:
-        """Return whether kubelet starts a container again that has ended. One of a Job is replaced by its Job."""
-        policy = run.pod.spec.get("restartPolicy", "Always")
-        return policy == "Always" or bool(policy == "OnFailure" and status and owner_of(run.pod)[0] != "Job")
-
-    def _restart(self, run: Run, pod: Pod) -> None:
-        """Start the container of a pod again when kubelet does: at once the first time, later after a pause."""
-        now = time.monotonic()
-        due = self._restarts_at.get(run.number)
-        if due is None:
-            if now - run.began_s > LONG_RUN:
-                run.quick = 0
-            due = self._restarts_at[run.number] = now + pause_after(run.quick)
-            if due > now:
-                self._show_container(run, waits=True)
-                text = f"{CRASH_LOOP}: its container has ended with status {run.exit_code}, and starts again in "
-                self._context.emit(events.POD(host=run.node), run.pod.name, f"{text}{due - now:g} s")
-        if now < due:
-            return
-        del self._restarts_at[run.number]
-        run.restarts, run.quick, run.began_s = run.restarts + 1, run.quick + 1, now
-        pod.start_again()
-        self._follow(pod)
-        self._show_container(run, waits=False)
-
-    def _show_container(self, run: Run, *, waits: bool) -> None:
-        """Put into the object of a pod how often its container was started again, and whether it waits for that."""
-        if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
-            state: dict[str, Any] = {"waiting": {"reason": CRASH_LOOP}} if waits else {"running": {}}
-            container = {
-                "name": main_of(run.pod).name,
-                "ready": not waits,
-                "restartCount": run.restarts,
-                "state": state,
-                "lastState": {"terminated": {"exitCode": run.exit_code}},
-            }
-            status = {**(there.data.get("status") or {}), "containerStatuses": [container]}
-            self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
 
     def _follow(self, pod: Pod) -> None:
         """Look at the pods as soon as the program of this one has ended."""
@@ -415,19 +366,9 @@ class Workloads:
 
     def _stop(self, run: Run, pod: Pod) -> Steps[None]:
         """End the sandbox of a pod that has succeeded or failed: its object stays, its addresses and devices do not."""
-        self._show_phase(run)
+        self._containers.show_phase(run)
         yield from self._maker.stop(pod)
         self._account(run)
-
-    def _show_phase(self, run: Run) -> None:
-        if there := self._cluster.look("Pod", run.pod.name, run.pod.namespace):
-            status: dict[str, Any] = {"phase": run.state.title()}
-            if run.exit_code is not None:
-                ended = {"terminated": {"exitCode": run.exit_code}}
-                status["containerStatuses"] = [
-                    {"name": main_of(run.pod).name, "restartCount": run.restarts, "state": ended}
-                ]
-            self._cluster.put(Object("Pod", there.name, there.namespace, {**there.data, "status": status}))
 
     def _account(self, run: Run) -> None:
         """Free what a pod had that has succeeded or failed, and count it for its Job."""
@@ -446,7 +387,7 @@ class Workloads:
         if (pod := self._maker.pod(run.pod.name)) and pod.uid == uid:
             run.restarts, run.exit_code = run.restarts + 1, LOST_CONTAINER
             self._started(run, pod)
-            self._show_container(run, waits=False)
+            self._containers.show(run, waits=False)
         elif there is None or there.data["metadata"].get("uid") != uid:
             del self._runs[key], self._made[key]
         elif run.node not in {one.name for one in self._maker.hosts()}:
@@ -457,7 +398,7 @@ class Workloads:
             run.state = "waiting"
             if run.pod.spec.get("restartPolicy") == "Never":  # kubelet makes it no other sandbox
                 run.state, run.ended_s, run.exit_code = "failed", time.monotonic(), LOST_CONTAINER
-                self._show_phase(run)
+                self._containers.show_phase(run)
                 self._account(run)
             if there.data["metadata"].get("deletionTimestamp"):
                 self._drop(run)
@@ -588,12 +529,6 @@ class Workloads:
         waiting = {run.pod.name: run.reason for run in self._runs.values() if run.state == "waiting"}
         pods = [self._made[key] for key in self._runs if key in self._made]
         return Rollout([], [pod for pod in pods if not pod.gone], waiting)
-
-
-def pause_after(restarts: int) -> float:
-    """Return the seconds after which kubelet starts a container again that has been started so often without a long
-    run (pkg/kubelet, doBackOff: 10 s, twice as many each time, 300 s at most)."""
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (restarts - 1)) if restarts else 0.0
 
 
 def _key_pair() -> tuple[str, str]:
