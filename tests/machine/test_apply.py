@@ -382,7 +382,7 @@ def test_a_manifest_is_applied_and_a_pod_is_on_its_network(lab: Run, tmp_path: P
     assert added.status == 0, added.err
     assert "10.0.10.77/24" in added.out
     wide = lab("get", "po", "-o", "wide").out.splitlines()[1]
-    assert wide.split() == ["default", "p1", "Running", "<none>", "h1", "net1", "10.0.10.77", "<none>"]
+    assert wide.split() == ["default", "p1", "Running", "0", "<none>", "h1", "net1", "10.0.10.77", "<none>"]
     (status,) = json.loads(json.loads(lab("get", "pod/p1", "-o", "json").out)["metadata"]["annotations"][STATUS])
     assert status["ips"] == ["10.0.10.77"]
     assert lab("delete", "pod", "p1").out == "Pod/default/p1 is deleted\n"
@@ -455,7 +455,7 @@ def test_pods_of_a_host_that_leaves_go_elsewhere_and_it_takes_pods_when_it_is_ba
 
     def nodes() -> list[str]:
         assert lab("apply", "-f", "pods.yaml").status == 0
-        return sorted(line.split()[4] for line in lab("get", "pods", "-o", "wide").out.splitlines()[1:])
+        return sorted(line.split()[5] for line in lab("get", "pods", "-o", "wide").out.splitlines()[1:])
 
     assert nodes() == ["h1", "h2"]
     assert lab("apply", "without.clab.yml").status == 0

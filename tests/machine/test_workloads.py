@@ -58,7 +58,7 @@ def test_a_deployment_starts_grows_and_ends(lab: Run, tmp_path: Path) -> None:
     assert "the lab has no image registry.example/web:1: its pods start without their program" in applied.err
     assert rows(lab, "deploy") == [["default", "web", "4/4", "4", "4"]]
     pods = rows(lab, "pods")
-    assert [row[2:] for row in pods if row[1] == "agent"] == [["Running", "10.0.20.3", "node2"]]
+    assert [row[2:] for row in pods if row[1] == "agent"] == [["Running", "0", "10.0.20.3", "node2"]]
     name = next(row[1] for row in pods if row[1].startswith("web-"))
     assert lab("exec", name, "--", "printenv", "WORLD_SIZE").out == "4\n"
     assert lab("delete", "pod", name).status == 0
@@ -124,7 +124,8 @@ def test_a_cluster_restarts_and_its_pods_have_their_addresses(lab: Run, tmp_path
     assert restarted.status == 0, restarted.err
     assert restarted.out.splitlines()[0] == "node1, node2 are up again"
     assert restarted.out.splitlines()[1].startswith("5 pods run")
-    assert rows(lab, "pods") == before
+    assert [row[3] for row in before] == ["0"] * 5
+    assert rows(lab, "pods") == [[*row[:3], "1", *row[4:]] for row in before]
     assert lab("exec", "node1", "--", "pgrep", "sleep").status == 1
     assert lab("exec", "node1", "--", "ping", "-c1", "-W2", "10.0.20.3").status == 0
     with subprocess.Popen([*COMMAND, "reboot", "node1", "--down", "12h"], **there(tmp_path)) as process:
