@@ -317,7 +317,7 @@ def _check(spec: Spec, metadata: Metadata, part: str, problems: Problems) -> Non
         spec.check(metadata)
     except InputError as error:
         within = error.where.startswith(f"{part}.")
-        path = tuple(error.where.split(".")) if within else (part,)
+        path = tuple(error.where.partition(":")[0].split(".")) if within else (part,)
         problems.add(path, f"{error.where}: {error.message}" if within else error.message)
 
 

@@ -59,8 +59,8 @@ def pool(**spec: Any) -> dict[str, Any]:
         ("  name: rail1-v4", "  name: Rail", ":14:9", "the string 'Rail' is not a name: use lower-case letters"),
         ("subnet: 10", "subnets: 10", ":16:3", "spec.subnet is missing"),
         ("  name: rail1-v4", "  name: p\n  labels: {n: 1}", ":15:11", "n must be a string, not the number 1; quote it"),
-        ('"type": "macvlan", ', "", ":8:3", "spec.config"),
-        ('"1.0.0", ', '"1.0.0" ', ":8:3", "spec.config:1:24: not valid JSON"),
+        ('"type": "macvlan", ', "", ":8:11", "spec.config"),
+        ('"1.0.0", ', '"1.0.0" ', ":8:11", "spec.config:1:24: not valid JSON"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path, old, new, place, wrong):
@@ -75,6 +75,11 @@ def test_an_object_in_python(tmp_path):
     assert manifests.make(pool(subnet="fd00::/64", ips=["fd00::7"], ipVersion=6)).namespace == ""
     with pytest.raises(InputError, match="may only hold JSON values"):
         manifests.make(pool(subnet=tmp_path))
+    definition = {"kind": "NetworkAttachmentDefinition", "apiVersion": "k8s.cni.cncf.io/v1"}
+    with pytest.raises(InputError) as said:
+        manifests.make(definition | {"metadata": {"name": "rail1"}, "spec": {"config": "{}"}})
+    assert said.value.where == "an object: spec.config"
+    assert said.value.message.startswith("spec.config:1:1: plugins is missing")
 
 
 def test_selectors_are_those_of_kubernetes():
