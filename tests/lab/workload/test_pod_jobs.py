@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed.errors import TestbedError
 from testbed.workload import pod_job
 
 FLAT = """
@@ -101,6 +102,13 @@ def test_elastic_workers_meet_at_the_first_one(lab, tmp_path, network):
         lab, tmp_path, network, KUBEFLOW, ["torchrun", "train.py"], master=False, elasticPolicy=policy, nprocPerNode="1"
     )
     assert found.wait(JOB_S) is None, found.launcher_output()
+
+
+def test_how_a_job_ended_is_unknown_when_its_object_is_gone(lab, tmp_path, network):
+    found = job(lab, tmp_path, network, KUBEFLOW, ["sleep", "1000"], workers=1, master=False)
+    lab.pods.delete_object("PyTorchJob", "mnist")
+    with pytest.raises(TestbedError, match="its object is gone, and how it ended is unknown"):
+        found.wait(JOB_S)
 
 
 def test_a_child_that_is_spawned_finds_its_program(lab, tmp_path, network):
