@@ -104,6 +104,7 @@ class Cluster:
 
     def _change(self, applied: Sequence[Object], deleted: Sequence[Object]) -> None:
         """Change objects, and the objects that follow them."""
+        self._settle()
         leases = self._leases()
         with Store(self._file) as store:
             there = {str(one): one for kind in READ for one in store.all(kind)}

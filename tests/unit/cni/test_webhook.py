@@ -499,6 +499,19 @@ def test_a_pool_keeps_the_addresses_that_pods_have(cluster: Cluster, tmp_path: P
     cluster.apply(pool(ips=["10.6.0.10"]))
 
 
+def test_a_pool_that_was_to_go_is_gone_when_its_addresses_are_free(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.apply(pool())
+    holder = Holder("net", "c1", "eth0", "ai", "web", "node1")
+    with Store(tmp_path / "cluster" / ADDRESSES) as store:
+        store.put(IPPool.model_validate(pool()["spec"]).made("p"))
+        store.allocate(holder, [["p"]], "lowest-free")
+        cluster.delete("SpiderIPPool", "p")
+        with pytest.raises(InputError, match="cannot update a terminating IPPool"):
+            cluster.apply(pool())
+        store.give_back(holder)
+    assert cluster.apply(pool()) == ["SpiderIPPool/p"]
+
+
 def test_a_pool_has_its_subnets_gateway_and_routes_unless_it_has_its_own(cluster: Cluster) -> None:
     routes = [{"dst": "10.7.0.0/16", "gw": "10.6.0.1"}]
     cluster.apply(subnet(gateway="10.6.0.1", routes=routes))
