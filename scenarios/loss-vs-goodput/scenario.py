@@ -72,7 +72,7 @@ class LossVersusGoodput(Scenario[Settings]):
         def counted() -> tuple[int, int, int]:
             """Packets that were sent, that were lost, and gaps that the receiver found."""
             there = port.sends.counters()
-            return there["sent"], there["dropped"], receiver.rdma_counters()["out_of_seq_request"]
+            return there["sent"], there["lost"], receiver.rdma_counters()["out_of_seq_request"]
 
         attributes = Attributes(timeout=TIMEOUT, retry_cnt=6)
         with Streams([(sender, receiver)], attributes, size=MESSAGE, ahead=AHEAD) as streams:

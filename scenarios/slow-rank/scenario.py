@@ -72,8 +72,8 @@ class SlowRank(Scenario[Settings]):
         bits = 8 * BYTES * 2 * (RANKS - 1) / RANKS
         expected_s = COMPUTE_S + bits / 40e6
         queues = [run.lab.interface(f"leaf:e{number}").queue_counters() for number in range(RANKS)]
-        dropped = [queue["queue_dropped"] for queue in queues]
-        run.note(step_s=[round(pace, 2) for pace in paces], expected_step_s=round(expected_s, 2), dropped=dropped)
+        lost = [queue["queue_lost"] for queue in queues]
+        run.note(step_s=[round(pace, 2) for pace in paces], expected_step_s=round(expected_s, 2), lost=lost)
         if max(paces) > SLOW * expected_s:
             run.observe("fault", f"a step takes {max(paces):.2f} s on all ranks, {expected_s:.2f} s on sound links")
         else:
@@ -82,7 +82,9 @@ class SlowRank(Scenario[Settings]):
         lossy = p.link == "lossy"  # a rank may wait alone for its last packets then, one step at most
         apart = max(map(max, steps)) if lossy else 0.1 * min(totals)
         run.expect("all ranks have the same pace", max(totals) - min(totals), lambda seconds: seconds < apart)
-        run.expect("the ports that drop packets", [count > 0 for count in dropped], [False, False, lossy, False])
+        run.expect(
+            "the ports behind which packets are lost", [count > 0 for count in lost], [False, False, lossy, False]
+        )
         if p.link == "slow":
             run.expect("the slow link's bytes take the time", max(paces), lambda pace: pace > bits / p.rate)
 

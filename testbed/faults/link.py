@@ -98,7 +98,7 @@ class LinkFlap(Fault):
 class _Impairment(Fault):
     """A change of a direction's quality. What it changes are the fields of the subclass, under the names there."""
 
-    counter: ClassVar[Literal["sent", "dropped"]] = "sent"
+    counter: ClassVar[Literal["sent", "dropped", "lost"]] = "sent"
     """Of the direction: packets that may feel it, or those that do."""
     end: End
 
@@ -133,7 +133,7 @@ class LinkLoss(_Impairment):
     """
 
     name: ClassVar[str] = "link-loss"
-    counter = "dropped"
+    counter = "lost"
     loss: Percent
     """Percent."""
     loss_burst: Annotated[float, Field(ge=1, le=1000)] = 1.0

@@ -211,6 +211,8 @@ class Direction:
         """The port with the qdiscs."""
         self._device = sender.name if self._port is sender else ""
         self._installed: set[str] = set()
+        self._dropped = 0
+        """Packets that queues dropped which are gone, while the qdisc at the root is not."""
         self._values = Overlay(lambda names: {name: getattr(self.quality, name) for name in names}, self._set)
 
     def __str__(self) -> str:
@@ -280,6 +282,8 @@ class Direction:
         if not self._installed:
             self._port.node.defer(self.clear)
         lines, installed = link_quality.commands(self._device, self._mtu, quality, self._installed)
+        if self._installed - installed:
+            self._dropped = self.counters()["dropped"] if installed else 0
         self._tc(*lines)
         self._installed = installed
 
@@ -297,7 +301,7 @@ class Direction:
     def clear(self) -> None:
         """Remove the qdiscs and with them the packets they hold, whose senders still exist."""
         if self._installed:
-            self._installed = set()
+            self._installed, self._dropped = set(), 0
             self._tc(f"qdisc del dev {self._device} root")
 
     def verified(self) -> Quality:
@@ -309,13 +313,17 @@ class Direction:
         return replace(found, rate=rate, delay=found.delay + delay)
 
     def counters(self) -> dict[str, int]:
-        """Return packets so far: `sent`, `dropped` (by loss or a full queue), `marked` (CE); and `waiting` now."""
+        """Return packets so far: `sent`, `dropped` (by the full queue), `lost` (on the way), `marked` (CE); and
+        `waiting` now."""
         kernel = self._port.node.kernel
         found = kernel.qdiscs(kernel.index(self._device)) if self.shaped else []
         root = [qdisc for qdisc in found if qdisc.root]
+        # A qdisc counts a drop of the one below it as its own, too, and netem at the root drops nothing but losses.
+        dropped = max((qdisc.dropped for qdisc in found if not qdisc.root), default=0)
         return {
             "sent": sum(qdisc.sent for qdisc in root),
-            "dropped": sum(qdisc.dropped for qdisc in found),
+            "dropped": self._dropped + dropped,
+            "lost": sum(qdisc.dropped for qdisc in root) - self._dropped - dropped,
             "marked": sum(qdisc.marked for qdisc in found),
             "waiting": sum(qdisc.waiting for qdisc in root),
         }

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 Meaning = Literal["error", "level", "congestion", "peak", "traffic", "unknown"]
-Role = Literal["", "drop", "gap", "retry"]
+Role = Literal["", "damage", "drop", "gap", "retry"]
 PLACEHOLDER = re.compile(r"<(\w+)>")
 PARTS = {"priority": "[0-7]"}
 

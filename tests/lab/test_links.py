@@ -101,7 +101,9 @@ def test_what_a_host_sends_is_lost_behind_it_and_not_on_it(lab: Lab) -> None:
         connect_pair(near, far, Attributes(retry_cnt=1))
         lab.interface("a:eth1").sends.change(loss=100.0)
         assert near.write(64, within=5).status == "RETRY_EXC_ERR"
-    assert lab.interface("a:eth1").sends.counters()["dropped"] >= 2
+    counted = lab.interface("a:eth1").sends.counters()
+    assert counted["lost"] >= 2
+    assert counted["dropped"] == 0
 
 
 @pytest.mark.fresh
@@ -116,12 +118,22 @@ def test_a_switch_port_that_went_down_is_loss_for_its_own_host_at_once(lab: Lab)
 
 @pytest.mark.fresh
 def test_a_full_queue_drops_and_is_counted(lab: Lab) -> None:
-    lab.interface("leaf:e2").sends.change(rate=20_000_000, queue=16)
+    undo = lab.interface("leaf:e2").sends.change(rate=20_000_000, queue=16)
+    near, far = lab.interface("leaf:e1"), lab.interface("b:eth1")
+    came, arrived = near.counters()["rx_packets"], far.counters()["rx_packets"]
     status, _ = write(lab, 1 << 16)
     assert status == "SUCCESS"  # go-back-N, again and again
-    assert lab.interface("leaf:e2").sends.counters()["dropped"] > 0
-    assert lab.interface("leaf:e2").sends.counters() == as_tc_shows(lab, "e2")
+    counted = lab.interface("leaf:e2").sends.counters()
+    gone = (near.counters()["rx_packets"] - came) - (far.counters()["rx_packets"] - arrived)
+    assert counted["dropped"] == gone > 0
+    assert counted["lost"] == 0
+    assert counted == as_tc_shows(lab, "e2")
     assert lab.interface("leaf:e1").queue_counters() == {}
+    undo()
+    lab.interface("leaf:e2").sends.change(loss=100.0, rate=None)
+    assert lab["a"].run("ping", "-c", "4", "-i", "0.1", "-W", "1", str(far.address().ip), check=False).returncode == 1
+    counted = lab.interface("leaf:e2").sends.counters()
+    assert (counted["dropped"], counted["lost"]) == (gone, 4)
 
 
 def as_tc_shows(lab: Lab, port: str) -> dict[str, int]:
@@ -129,8 +141,10 @@ def as_tc_shows(lab: Lab, port: str) -> dict[str, int]:
     shown = json.loads(lab["leaf"].run("tc", "-s", "-j", "qdisc", "show", "dev", port).stdout)
     found = [entry for entry in shown if entry["kind"] != "clsact"]
     [root] = [entry for entry in found if entry.get("root")]
-    dropped, marked = sum(entry["drops"] for entry in found), sum(entry.get("marked", 0) for entry in found)
-    return {"sent": root["packets"], "dropped": dropped, "marked": marked, "waiting": root["qlen"]}
+    dropped = max(entry["drops"] for entry in found if not entry.get("root"))
+    marked = sum(entry.get("marked", 0) for entry in found)
+    lost = root["drops"] - dropped
+    return {"sent": root["packets"], "dropped": dropped, "lost": lost, "marked": marked, "waiting": root["qlen"]}
 
 
 @pytest.mark.fresh

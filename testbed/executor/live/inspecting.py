@@ -308,14 +308,14 @@ def overview(call: Call, events: int) -> Overview:
 
 def counted(end: Interface) -> Counted:
     counters = end.counters()
-    drops = end.sends.counters()["dropped"] if end.plan else 0
+    queue = end.sends.counters() if end.plan else {"dropped": 0, "lost": 0}
     return {
         "end": str(end),
         "rx_bytes": counters["rx_bytes"],
         "tx_bytes": counters["tx_bytes"],
         "rx_packets": counters["rx_packets"],
         "tx_packets": counters["tx_packets"],
-        "dropped": counters["rx_dropped"] + counters["tx_dropped"] + drops,
+        "dropped": counters["rx_dropped"] + counters["tx_dropped"] + queue["dropped"] + queue["lost"],
         "up": end.is_up,
     }
 
