@@ -1,5 +1,6 @@
 """
-Faults that are an nftables rule in a switch's bridge: it selects packets, counts them, and drops or changes them.
+Faults that are an nftables rule in a switch: it selects packets, counts them, and drops or changes them. The rule is in
+the switch's bridge, for a routed port where the kernel routes.
 
 Packets from a host are handled where they enter the switch, packets from a switch where they leave it.
 """
@@ -15,7 +16,7 @@ from testbed.lab import HostInterface, Interface, Lab
 from testbed.lab.namespace import Namespace
 from testbed.lab.node import Node
 
-FAMILY, TABLE = "bridge", "testbed-faults"
+TABLE = "testbed-faults"
 Hook = Literal["prerouting", "postrouting"]
 HOOKS: dict[Hook, str] = {"prerouting": "iifname", "postrouting": "oifname"}
 """Hooks where the bridge passes incoming packets, and outgoing ones; and the name of the port there."""
@@ -36,10 +37,11 @@ class Rule(Fault):
 
     def inject(self, lab: Lab, undo: ExitStack) -> None:
         port, hooks = self.place(lab)
+        family = _family(port)
         for hook in hooks:
-            chain = f"{FAMILY} {TABLE} {self._chain(hook)}"
+            chain = f"{family} {TABLE} {self._chain(hook)}"
             rule = f'{HOOKS[hook]} "{port.name}" {self.chosen()} counter {self.act()}'
-            made = f"add table {FAMILY} {TABLE}\nadd chain {chain} {{ type filter hook {hook} priority 0; }}\n"
+            made = f"add table {family} {TABLE}\nadd chain {chain} {{ type filter hook {hook} priority 0; }}\n"
             _nft(port.node, f"{made}add rule {chain} {rule}")
             undo.callback(_nft, port.node, f"{made}flush chain {chain}\ndelete chain {chain}")  # it may be gone
 
@@ -55,7 +57,7 @@ class Rule(Fault):
     def _counters(self, lab: Lab) -> list[int]:
         port, hooks = self.place(lab)
         chains = [self._chain(hook) for hook in hooks]
-        rules = [item["rule"] for item in _nft(port.node, f"list ruleset {FAMILY}") if "rule" in item]
+        rules = [item["rule"] for item in _nft(port.node, f"list ruleset {_family(port)}") if "rule" in item]
         ours = [part for rule in rules if rule["table"] == TABLE and rule["chain"] in chains for part in rule["expr"]]
         return [part["counter"]["packets"] for part in ours if "counter" in part]
 
@@ -88,6 +90,10 @@ class Rule(Fault):
 
     def _chain(self, hook: Hook) -> str:
         return "-".join(map(str, (self.name, *self.model_dump().values(), hook))).replace(":", ".").lower()
+
+
+def _family(port: Interface) -> str:
+    return "inet" if port.plan and port.plan.routed else "bridge"
 
 
 def partners(sender: Interface) -> set[str]:

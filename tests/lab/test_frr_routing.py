@@ -11,7 +11,7 @@ import pytest
 
 from testbed import Lab
 from testbed.errors import DeadlineError, InputError, TestbedError
-from testbed.faults import ExactPacket, injected
+from testbed.faults import ExactPacket, LinkMtu, injected
 from testbed.scenario.event_log import EventLog
 from testbed.switch import frr
 from testbed.topology import Topology
@@ -169,6 +169,19 @@ def test_without_any_link_a_route_is_lost(lab, log):
 
     assert ports(lab, "leaf1", TO_LEAF2) == []
     assert ("route.lost", "leaf1", TO_LEAF2, []) in list(events(log))
+
+
+@pytest.mark.topology(DUAL_STACK)
+def test_the_mtu_of_routed_ports_lets_small_packets_pass(lab):
+    near, far = lab.host("a"), lab.host("b")["eth1"].address().ip
+    cut = LinkMtu(end="near:e2", mtu=600), LinkMtu(end="near:e3", mtu=600)
+    with injected(lab, cut[0]), injected(lab, cut[1]):
+        passed = [
+            near.run("ping", "-c1", "-W1", "-s", size, str(far), check=False).returncode for size in ("500", "900")
+        ]
+        assert passed == [0, 1]
+        assert sum(fault.hits(lab) for fault in cut) == 1
+    assert near.ping(far, within=2.0)
 
 
 @pytest.mark.topology(DUAL_STACK)
