@@ -1,7 +1,7 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
 .PHONY: help setup ready scenario scenarios catalogue quick lint workflows check test mutants fuzz bench
-.PHONY: fidelity examples docs lock release
+.PHONY: diagnosis fidelity examples docs lock release
 
 # If it is set, each process that a test starts compiles all of testbed again: a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,6 +20,7 @@ make mutants         unit tests against wrong code; seed=N sample=N only=testbed
 make fuzz            property tests with ten times the examples
 make workflows       lint the workflows of GitHub and GitLab; also needs npm
 make bench           measure build, start and run; prints JSON
+make diagnosis       diagnose labs with a hidden fault; updates the table in docs/diagnosis.md
 make fidelity        measure published results; updates the table in docs/fidelity.md
 make examples        update command output in the documentation, and pages made from code
 make docs            build the documentation site, build/site, with a page for each scenario; fails for a dead link
@@ -74,6 +75,9 @@ bench: ready
 
 fidelity: ready
 	@.venv/bin/python tests/fidelity/fidelity.py $(if $(only),--only $(only))
+
+diagnosis: ready
+	@.venv/bin/python tests/diagnosis/confusion.py --page $(args)
 
 examples: ready
 	@.venv/bin/python tests/docs/examples.py

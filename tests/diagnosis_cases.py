@@ -64,8 +64,6 @@ EXPECTED = {
         "single-homed": ("switch-down", [0], ""),
         "dual-homed": HEALTHY,
         "active-backup": ("switch-down", [0], ""),
-        "hangs": ("lossy-link", [0], "tor1:e1 - lacp:eth1"),
-        "short-timeout": ("lossy-link", [], "spine:d2 - tor2:up"),
     },
     "worker-before-arp": {
         "as-is": [("unresolved", [2], "leaf:e2 - n2:eth1"), HEALTHY],  # and once more, when the node is known
@@ -119,12 +117,15 @@ EXPECTED = {
 """Cause, ranks and link, by scenario and variant: all variants that a scenario has, but DRAWN. A list is that of its
 jobs."""
 
-OUTLIVED = {("training-loses-a-tor", "hangs")}
-"""Variants in which users see no fault, and a link loses packets all the same: the job goes on by another one."""
 SETTINGS = {"pod-churn-100-jobs": ("jobs=12",)}
 """With what a scenario runs, where its own values make a long list."""
 DRAWN = {("pod-churn-100-jobs", name): OLD for name in ("as-is", "random")}
 """Variants in which the kernel's random numbers say which jobs fail, and so any change of the code: what those have."""
+EITHER = {
+    ("training-loses-a-tor", name): [("lossy-link", [], f"spine:d{n} - tor{n}:up") for n in (1, 2)]
+    for name in ("hangs", "short-timeout")
+}
+"""Variants that break what their queue pair uses, which its number decides: what may be found."""
 WITHOUT_A_JOB = {
     "failover-stale-service": "a client and a server of perftest, which meet over TCP",
     "overlay-cost": "pairs of perftest",

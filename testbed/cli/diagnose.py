@@ -15,8 +15,11 @@ from testbed.cli.words import plain, size
 from testbed.errors import InputError
 from testbed.records.difference import variants
 from testbed.report.diagnosis import diagnose as diagnoses
-from testbed.report.diagnosis.case import Collective
+from testbed.report.diagnosis.calls import Collective, ranks
 from testbed.report.diagnosis.rules import Diagnosis
+
+MOST_WAITS = 4
+MOST_BESIDE = 3
 
 
 @click.command(
@@ -81,24 +84,29 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
             yield "link", finding.link
     if not one.healthy and (stuck := case.stuck):
         yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
+    elif not one.healthy and case.waits:
+        waiting = [str(wait) for wait in case.waits[:MOST_WAITS]]
+        yield "stopped", f"{seconds(case.waits[-1].call.began)}  {'; '.join(waiting)}"
     yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {case.ending}"
     remarks = one.remarks if one.healthy else finding.evidence
     width = max((len(seconds(t)) for t, _ in remarks), default=0)
     for number, (t, text) in enumerate(remarks):
         name = "remark" if one.healthy else "evidence"
         yield "" if number else name, f"{seconds(t):>{width}}  {text}"
+    for other in one.findings[1:]:
+        yield "also", f"{other.cause}, since {seconds(other.since)}: {other.text}"
+        for number, (t, text) in enumerate(other.evidence[:MOST_BESIDE]):
+            yield "" if number else "evidence", f"{seconds(t)}  {text}"
+    for number, (t, text) in enumerate(one.unexplained):
+        yield "" if number else "unexplained", f"{seconds(t)}  {text}"
 
 
 def stop(stuck: Collective) -> str:
-    call = stuck.calls[0]
-    of = f" of {size(call.bytes)}" if call.bytes else ""
-    waiting = f"ranks {ranks(stuck.waiting)} wait in it"
-    absent = f"; ranks {ranks(stuck.absent)} did not enter it" if stuck.absent else ""
-    return f"collective {stuck.sequence}, {call.operation}{of}: {waiting}{absent}"
-
-
-def ranks(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if numbers[8:] else "")
+    of = f" of {size(stuck.bytes)}" if stuck.bytes else ""
+    what = f"{stuck.operation}{of}" if stuck.matches else stuck.asked
+    waiting = f"{ranks(stuck.waiting)} wait{'' if stuck.waiting[1:] else 's'} in it"
+    absent = f"; {ranks(stuck.absent)} did not enter it" if stuck.absent else ""
+    return f"collective {stuck.sequence}, {what}: {waiting}{absent}"
 
 
 def seconds(nanoseconds: int) -> str:

@@ -441,6 +441,8 @@ class Stalled(Resumed):
     """Calls of waiting ranks, as in flight.jsonl."""
     queue_pairs: dict[str, dict[str, int]]
     """Number of queue pairs by host and state."""
+    addresses: list[str] | None = None
+    """Address of the GID that each rank uses; empty where it is unknown."""
 
 
 QP = Kind("qp", QueuePair, "A queue pair changes its state.")

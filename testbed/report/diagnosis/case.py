@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from testbed.protocol import events
 from testbed.protocol.flight import Call
-from testbed.report.diagnosis.observations import Observations
+from testbed.records.counter_names import find
+from testbed.report.diagnosis.calls import Collective, Wait, collectives, waits
+from testbed.report.diagnosis.observations import Observations, at
 from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
@@ -17,53 +20,6 @@ GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
 SLOW_NS = 1_000_000_000
 """A call of MPI of this length is a pause of the job, if it is `SLOW_TIMES` as long as the median of all, too."""
 SLOW_TIMES = 10
-MOST_RANKS = 1 << 12
-"""Maximum of ranks of a communicator."""
-
-
-@dataclass(frozen=True)
-class Collective:
-    """A collective of a communicator, with the calls of the ranks that entered it."""
-
-    communicator: str
-    sequence: int
-    calls: Sequence[Call]
-    absent: Sequence[int]
-    """Ranks of the communicator that did not enter it."""
-
-    def __str__(self) -> str:
-        """Return ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
-        call = self.calls[0]
-        size = f" of {call.bytes} bytes" if call.bytes else ""
-        return f"collective {self.sequence} ({call.operation}{size}) of ranks {self.communicator}"
-
-    @property
-    def began(self) -> int:
-        return min(call.began for call in self.calls)
-
-    @property
-    def ended(self) -> int:
-        """The time when the last rank left it; its beginning if none has."""
-        return max((call.ended for call in self.calls if call.ended), default=self.began)
-
-    @property
-    def lasted(self) -> int:
-        return self.ended - self.began
-
-    @property
-    def waiting(self) -> list[int]:
-        return sorted(call.rank for call in self.calls if call.ended is None)
-
-    def json(self) -> dict[str, object]:
-        return {
-            "operation": self.calls[0].operation,
-            "communicator": self.communicator,
-            "number": self.sequence,
-            "bytes": self.calls[0].bytes,
-            "since": self.began,
-            "waiting": self.waiting,
-            "absent": list(self.absent),
-        }
 
 
 @dataclass(frozen=True)
@@ -119,6 +75,28 @@ class Case:
         return found
 
     @functools.cached_property
+    def parts(self) -> Mapping[tuple[str, str], str]:
+        """The parts of the network that cables join, by the ends of the links of ranks: those with the same name may
+        reach each other. Any node without a rank may forward."""
+        own = {node for node, _ in self.ports}
+        part: dict[str, str] = {}
+
+        def name(place: str) -> str:
+            while part.setdefault(place, place) != place:
+                place = part[place]
+            return place
+
+        def place(end: tuple[str, str]) -> str:
+            return ":".join(end) if end[0] in own else end[0]
+
+        for row in self.seen.interfaces:
+            for member in row.get("members", ()):
+                part[name(place((row["node"], member)))] = name(place((row["node"], row["interface"])))
+        for end, peer in self.seen.peers.items():
+            part[name(place(end))] = name(place(peer))
+        return {end: name(place(end)) for end in self.ports}
+
+    @functools.cached_property
     def nics(self) -> Mapping[tuple[str, str], list[int]]:
         """Ranks by the RDMA interface of their host or pod."""
         found: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -146,15 +124,7 @@ class Case:
     @functools.cached_property
     def collectives(self) -> Sequence[Collective]:
         """Collectives in the order of their beginnings."""
-        found: dict[tuple[str, int], list[Call]] = defaultdict(list)
-        for call in self.calls:
-            if call.sequence:
-                found[call.communicator, call.sequence].append(call)
-        made = [
-            Collective(name, number, calls, sorted({*members(name)} - {call.rank for call in calls}))
-            for (name, number), calls in found.items()
-        ]
-        return sorted(made, key=lambda one: one.began)
+        return collectives(self.calls)
 
     @functools.cached_property
     def done(self) -> Sequence[Collective]:
@@ -172,6 +142,11 @@ class Case:
         return next((one for one in self.collectives if one.waiting), None)
 
     @functools.cached_property
+    def waits(self) -> Sequence[Wait]:
+        """The calls between two ranks in which ranks were when the job ended."""
+        return waits(self.calls)
+
+    @functools.cached_property
     def unanswered(self) -> Mapping[str, list[int]]:
         """The addresses that did not answer, with the ranks whose completions report so, from their logs."""
         found: dict[str, list[int]] = {}
@@ -182,12 +157,47 @@ class Case:
         return found
 
     @functools.cached_property
+    def cut_off(self) -> Sequence[int]:
+        """The ranks that are one end of every two that do not reach each other, where there are several such."""
+        pairs = [
+            {asking, *self.addresses[ip].ranks}
+            for ip, ranks in self.unanswered.items()
+            for asking in ranks
+            if ip in self.addresses
+        ]
+        return sorted(set.intersection(*pairs)) if len(pairs) > 1 else []
+
+    @functools.cached_property
     def growth(self) -> Mapping[tuple[str, str, str], int]:
         """Growth of counters while the job ran, by node, interface or device, and name. Counters beside a job for which
         they are not read do not count against it if it ended well."""
         if self.job.counted_ns is None and self.job.ok:
             return {}
         return self.seen.growth(self.job.began + (self.job.counted_ns or 0), self.job.ended)
+
+    def sent_again_since(self, t: int) -> bool:
+        """Return whether RDMA devices of the ranks sent packets again, or missed some, in `growth_since`."""
+        return any(
+            (node, place) in self.seen.devices and find(name).role in ("retry", "gap") and self.ranks_on(node)
+            for node, place, name in self.growth_since(t)
+        )
+
+    def growth_since(self, t: int) -> Mapping[tuple[str, str, str], int]:
+        """Return the growth of counters to the end of the job from their first reading after a time, or from the last
+        before it where that is the only one."""
+        first = self.seen.read_at(t)
+        return self.seen.growth(first if first < self.seen.read_at(self.job.ended) else t, self.job.ended)
+
+    @functools.cached_property
+    def counters(self) -> frozenset[tuple[str, str, str]]:
+        """All counters that were read, by node, interface or device, and name."""
+        return frozenset(key for _, found in self.seen.counted for key in found)
+
+    @functools.cached_property
+    def routes(self) -> Sequence[tuple[int, str]]:
+        """The changes of switches' routes while the job ran."""
+        found = ((at(event), f"{event['node']}: {event['text']}") for event, _ in self.seen.of(events.Route))
+        return [one for one in found if self.job.began < one[0] < self.job.ended]
 
     @functools.cached_property
     def counted_at(self) -> int:
@@ -197,10 +207,16 @@ class Case:
     @functools.cached_property
     def busy(self) -> Mapping[tuple[str, str], float]:
         """Seconds for which each end of a link sent while the job ran: its bytes by its rate, where that is known."""
-        rates = self.seen.latest("queue_rate_bps", self.job.ended)
         return {
-            end: 8 * self.growth.get((*end, "tx_bytes"), 0) / rates[end] for end in self.seen.peers if rates.get(end)
+            end: 8 * self.growth.get((*end, "tx_bytes"), 0) / self.rates[end]
+            for end in self.seen.peers
+            if self.rates.get(end)
         }
+
+    @functools.cached_property
+    def rates(self) -> Mapping[tuple[str, str], int]:
+        """Bits per second at which ends of links send, where that is known."""
+        return self.seen.latest("queue_rate_bps", self.job.ended)
 
     @functools.cached_property
     def waiting(self) -> Mapping[tuple[str, str], float]:
@@ -223,13 +239,3 @@ class Case:
             for one in self.collectives
             if lasted.get((one.communicator, one.sequence), 0) >= max(SLOW_NS, SLOW_TIMES * usual)
         ]
-
-
-def members(communicator: str) -> list[int]:
-    """Return the ranks of a communicator by its name: ``0-2,5#2``."""
-    found: list[int] = []
-    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
-    return found

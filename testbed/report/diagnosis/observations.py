@@ -26,8 +26,8 @@ from testbed.records.switch_tables import Tables
 from testbed.report.owners import Owners
 
 SHOWN = (
-    events.Address, events.Announcement, events.Cni, events.Collective, events.Completion, events.Converged, events.Fdb,
-    events.Job, events.JobStep, events.Link, events.Lossless, events.Neighbour, events.Pause, events.Pod,
+    events.Address, events.Announcement, events.Bfd, events.Cni, events.Collective, events.Completion, events.Converged,
+    events.Fdb, events.Job, events.JobStep, events.Link, events.Lossless, events.Neighbour, events.Pause, events.Pod,
     events.PodRefused, events.Port, events.QueuePair, events.Resumed, events.Route,
 )  # fmt: skip
 """Events that logs of switches, hosts and jobs have. Others stay outside."""
@@ -91,6 +91,10 @@ class Observations:
             if len({node for node, _ in ends}) > 1:
                 split.add((row["node"], row["interface"]))
         return {end: peer for end, peer in found.items() if end not in split and peer not in split}
+
+    @functools.cached_property
+    def rows(self) -> Mapping[tuple[str, str], InterfaceRow]:
+        return {(row["node"], row["interface"]): row for row in self.interfaces}
 
     @functools.cached_property
     def gateways(self) -> frozenset[str]:

@@ -35,9 +35,10 @@ struct call {
 /* `members` are ranks of the job, in the communicator's order: as many as there is room for. */
 struct group { int size, collectives, members[MEMBERS]; };
 
+/* `gid` is 1 + the index of the GID that UCX was told to use, 0 where it was told none. */
 struct flight {
     long calls;
-    int groups, unused;
+    int groups, gid;
     struct group group[GROUPS];
     struct call call[CALLS];
 };
@@ -46,6 +47,18 @@ static struct flight *flight;
 static int closed;
 static Comm communicators[GROUPS];
 static struct call nowhere;
+
+static int gid_told(void)
+{
+    const char *text = getenv("UCX_IB_GID_INDEX");
+    int index = 0;
+
+    if (!text || !*text)
+        return 0;
+    for (; *text >= '0' && *text <= '9' && index < 1 << 16; text++)
+        index = 10 * index + *text - '0';
+    return *text ? 0 : index + 1;
+}
 
 /* Whether there is a file to record into, which is made for the first call. */
 static int recording(void)
@@ -70,6 +83,8 @@ static int recording(void)
         place = mmap(0, sizeof *flight, PROT_READ_WRITE, MAP_SHARED, file, 0);
         closed = place == (void *)-1;
         flight = closed ? 0 : place;
+        if (flight)
+            flight->gid = gid_told();
     }
     close(file);
     return !closed;

@@ -23,7 +23,7 @@ from testbed.protocol import events
 from testbed.protocol.flight import Call
 from testbed.workload.jobs import recorder
 from testbed.workload.jobs.fork_server import SOCKET
-from testbed.workload.jobs.placement import Rank
+from testbed.workload.jobs.placement import Rank, gid_address
 
 STUB = Path(__file__).with_name("stub.py")
 GONE_S = 10.0
@@ -113,12 +113,25 @@ class Watch:
             calls = [call.json() for call in waits]
             text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
             pairs = {str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device}
-            stalled = events.JOB_STALLED(name=job.name, since_ns=since, waiting=calls, queue_pairs=pairs)
+            stalled = events.JOB_STALLED(
+                name=job.name,
+                since_ns=since,
+                waiting=calls,
+                queue_pairs=pairs,
+                addresses=[self._address(rank) for rank in job.ranks],
+            )
             job.lab.emit(stalled, "", text)
         elif now != self._before and self._stalled:
             self._stalled = False
             job.lab.emit(events.JOB_RESUMED(name=job.name), "", f"{job.name} goes on")
         self._before = now
+
+    def _address(self, rank: Rank) -> str:
+        """Return the address of the GID that a rank uses; empty if that is not known."""
+        index = recorder.gid(recorder.path(self._job.directory, rank.number))
+        if index is None or not rank.device:
+            return ""
+        return gid_address(rank, index)
 
     def _queue_pairs(self, rank: Rank) -> dict[str, int]:
         """Count the queue pairs of a rank's device by their state: ``RC RTS``."""

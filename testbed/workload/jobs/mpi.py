@@ -143,7 +143,7 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     found = [(match.start(), end, match) for end, words in ENDED.items() if (match := re.search(words, output))]
     if not found and (lost := LOST.search(output)):
         ended = (rank for rank in job.ranks if rank.host.name == lost["host"])
-        return next(((rank, "its host or pod has ended") for rank in ended), None)
+        return next(((rank, "mpirun lost contact with it") for rank in ended), None)
     if not found:
         return None
     _, end, match = min(found)

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import Host, HostInterface, Lab
-from testbed.workload.queue_pair import gid_index, open_device
+from testbed.workload.queue_pair import GID_TABLE, gid_index, open_device
 
 Place = Host | HostInterface
 """The place of a rank: a host or a pod, or one of its interfaces with an RDMA device."""
@@ -71,6 +72,16 @@ def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
         hint = error.hint or f"`rdma link` on {host} lists its devices."
         raise TestbedError(f"{rank}: {error.message}", hint=hint) from error
     return Rank(number, host, device, gid)
+
+
+def gid_address(rank: Rank, index: int) -> str:
+    """Return the address of the GID at an index of a rank's device, an IPv4 one as such; empty if there is none."""
+    entries = open_device(rank.host.namespace, rank.device).query_gid_table(GID_TABLE)
+    found = next((entry for entry in entries if entry.gid_index == index), None)
+    if found is None:
+        return ""
+    address = IPv6Address(bytes.fromhex(found.gid_str().replace(":", "")))
+    return str(address.ipv4_mapped or address)
 
 
 def management(first: Host, hosts: Sequence[Host], interface: str) -> list[HostInterface]:

@@ -13,7 +13,7 @@ from testbed.protocol.flight import read as of_line
 from testbed.workload.jobs.placement import Rank
 
 HEAD = struct.Struct("=qii")
-"""Calls, groups, and padding. These are the structures of flight.c."""
+"""Calls, groups, and the GID. These are the structures of flight.c."""
 GROUP = struct.Struct("=ii62i")
 GROUPS = 64
 CALL = struct.Struct("=qqqqqii24s")
@@ -73,6 +73,16 @@ def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
         return None
     count, groups, _ = HEAD.unpack_from(data)
     return _call(data, count - 1, rank, list(_communicators(data, groups)), zero_ns) if count else None
+
+
+def gid(file: Path) -> int | None:
+    """Return the index of the GID that a rank's UCX was told to use; None if that is not known."""
+    try:
+        with file.open("rb") as handle:
+            _, _, told = HEAD.unpack(handle.read(HEAD.size))
+    except (OSError, struct.error):
+        return None
+    return told - 1 if told else None
 
 
 def _place(number: int) -> int:

@@ -94,7 +94,7 @@ def test_a_job_ends_when_one_of_its_pods_is_deleted(lab):
     logs = [job.directory / f"rank-{rank}.log" for rank in range(2)]
     assert lab.scheduler.wait(lambda: all(log.exists() for log in logs), 30)
     pods[1].delete()
-    assert str(job.wait(JOB_S)) == "rank 1 on worker1: its host or pod has ended"
+    assert str(job.wait(JOB_S)) == "rank 1 on worker1: mpirun lost contact with it"
 
 
 @pytest.mark.topology(NODES)

@@ -469,3 +469,4 @@ def test_a_job_that_stalls_is_reported_with_the_calls_and_queue_pairs(lab, log, 
     assert [call["ended"] for call in stalled["data"]["waiting"]] == [None, None]
     assert stalled["data"]["queue_pairs"]["a"]["RC RTS"] >= 1
     assert stalled["data"]["since_ns"] >= 3e9
+    assert stalled["data"]["addresses"] == [str(lab.host(name)["eth1"].address().ip) for name in ("a", "b")]

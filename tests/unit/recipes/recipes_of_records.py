@@ -38,7 +38,7 @@ def cause(tree: Tree) -> None:
         """
 
         def eaten(case):
-            return Finding("cable-eaten", 0, "a mouse was there") if "mouse" in case.seen.peers else None
+            return Finding("cable-eaten", 0, "a mouse was there") if "mouse" in case.job.hosts else None
         """,
     )
     tree.insert(
@@ -46,10 +46,10 @@ def cause(tree: Tree) -> None:
     )
     tree.insert("report/diagnosis/rules/__init__.py", "OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (\n", "    eaten,")
     tree.check("""
-        from types import SimpleNamespace
-        from testbed.report.diagnosis import rules
+        from testbed.report.diagnosis import Case, Observations, rules
+        from testbed.report.diagnosis.observed_jobs import Job
 
-        case = SimpleNamespace(job=SimpleNamespace(ok=False), seen=SimpleNamespace(peers={"mouse": ""}))
+        case = Case(Observations([], [], [], {}), Job("job", ["mouse"], [""], 0, 1, ok=False))
         assert rules.conclude(case).finding.cause == "cable-eaten"
     """)
 

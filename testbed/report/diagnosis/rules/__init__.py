@@ -1,14 +1,15 @@
-"""Rules that find the cause of a job's trouble: each looks for one cause, the first that fits wins.
+"""Rules that find the causes of a job's trouble: each looks for one cause, the first that fits is the first finding.
 
 A module has the rules for one group of causes; this one has their order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.records.counter_names import find
 from testbed.report.diagnosis.case import Case
+from testbed.report.diagnosis.rules.congestion_control import ecn_unanswered, unanswered
 from testbed.report.diagnosis.rules.facts import (
     HEALTHY,
     MOST_FACTS,
@@ -20,8 +21,17 @@ from testbed.report.diagnosis.rules.facts import (
     retries,
     stalls,
     stopped,
+    symptoms,
 )
-from testbed.report.diagnosis.rules.forwarding import no_route, stale_neighbour, unresolved, wrong_port
+from testbed.report.diagnosis.rules.forwarding import (
+    asic_differs,
+    duplicate_ip,
+    no_path,
+    no_route,
+    stale_neighbour,
+    unresolved,
+    wrong_port,
+)
 from testbed.report.diagnosis.rules.link_failures import (
     downs,
     link_down,
@@ -29,11 +39,23 @@ from testbed.report.diagnosis.rules.link_failures import (
     link_name,
     nic_down,
     ranks_at,
+    silent_link,
     switch_down,
 )
-from testbed.report.diagnosis.rules.lost_packets import late_by_a_loss, lossy_link, mtu_mismatch, small_packets_only
+from testbed.report.diagnosis.rules.lost_packets import (
+    corruption,
+    large_packets_end,
+    late_by_a_loss,
+    lossy_link,
+    lost_beside,
+    mtu_mismatch,
+    silent_drop,
+    small_packets_only,
+)
 from testbed.report.diagnosis.rules.overload import congested_link, slow_link, target_of_all, uneven_links
-from testbed.report.diagnosis.rules.slow_ranks import rank_died, rank_hangs, slow_rank, wrong_gid
+from testbed.report.diagnosis.rules.pauses import lossless_drop, pauses, watchdog
+from testbed.report.diagnosis.rules.slow_ranks import metadata_network, rank_died, slow_rank, unrouted_gid, wrong_gid
+from testbed.report.diagnosis.rules.waits import collective_mismatch, deadlock, rank_hangs
 
 Rule = Callable[[Case], Finding | None]
 
@@ -53,9 +75,11 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
     for one in case.pauses:
         yield one.began, f"{one} took {one.lasted / 1e9:.1f} s"
+    yield from case.routes[:MOST_FACTS]
     if target := target_of_all(case):
         whose = case.ranks(ranks_at(case, *target.end))
         yield case.counted_at, f"all send to {whose} over its link {link_name(case, *target.end)}: {target.text}"
+    yield from ((found.since, found.text) for found in unanswered(case))
     for t, text in retries(case):
         yield t, f"packets were sent again: {text}"
 
@@ -74,49 +98,110 @@ def unknown(case: Case) -> Finding:
 
 
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
-    rank_died, wrong_gid, nic_down, switch_down, link_down, link_flap, stale_neighbour, wrong_port, mtu_mismatch,
-    small_packets_only, unresolved, no_route, congested_link, lossy_link, rank_hangs, unknown,
+    rank_died, wrong_gid, unrouted_gid, nic_down, switch_down, link_down, link_flap, silent_link, duplicate_ip,
+    stale_neighbour, wrong_port, mtu_mismatch, watchdog, ecn_unanswered, pauses, collective_mismatch, asic_differs,
+    no_path, unresolved, no_route, large_packets_end, small_packets_only, lossless_drop, congested_link, lossy_link,
+    corruption, metadata_network, deadlock, rank_hangs, silent_drop,
 )  # fmt: skip
 """Rules for a job that did not end well."""
-OF_SUCCESS: Sequence[Rule] = (slow_rank, congested_link, lossy_link, late_by_a_loss, slow_link, uneven_links, healthy)
-"""Rules for a job that ended well. The last rule always fits."""
+OF_SUCCESS: Sequence[Rule] = (
+    collective_mismatch, slow_rank, watchdog, ecn_unanswered, pauses, lossless_drop, congested_link, silent_link,
+    lossy_link, corruption, late_by_a_loss, slow_link, uneven_links, silent_drop, lost_beside,
+)  # fmt: skip
+"""Rules for a job that ended well."""
+BESIDE: Sequence[Rule] = (
+    nic_down, switch_down, link_down, duplicate_ip, stale_neighbour, wrong_port, mtu_mismatch, watchdog, pauses,
+    collective_mismatch, lossless_drop, lossy_link, corruption, lost_beside,
+)  # fmt: skip
+"""Rules whose findings stand beside another one: what they rest on is no consequence of it."""
+FOLLOWS: Mapping[Rule, frozenset[str]] = {
+    link_down: frozenset({"switch-down"}),
+    lost_beside: frozenset(
+        {"lossless-drop", "congested-link", "lossy-link", "corruption", "paused", "pause-storm", "pfc-deadlock",
+         "mtu-mismatch", "switch-down", "slow-link", "uneven-links"}
+    ),
+}  # fmt: skip
+"""Causes of which the finding of a rule is a consequence."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The diagnosis of a job; `cause` is `healthy` for one that ended well at its pace. `remarks` are troubles that it
-    survived."""
+    """The diagnosis of a job: `findings`, of which the first explains the most, `healthy` for a job that ended well at
+    its pace. `unexplained` are its troubles that no finding explains, `remarks` those that it survived."""
 
     case: Case
-    finding: Finding
+    findings: Sequence[Finding]
+    unexplained: Sequence[tuple[int, str]] = field(default_factory=list)
     remarks: Sequence[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def finding(self) -> Finding:
+        return self.findings[0]
 
     @property
     def healthy(self) -> bool:
         return self.finding.cause == HEALTHY
 
     def json(self) -> dict[str, Any]:
-        found, job, stuck = self.finding, self.case.job, self.case.stuck
+        job, stuck = self.case.job, self.case.stuck
         return {
             "job": job.name,
             "healthy": self.healthy,
-            "cause": found.cause,
-            "since": found.since,
-            "text": found.text,
-            "ranks": [{"rank": number, "host": job.hosts[number]} for number in found.ranks],
-            "link": found.link,
-            "address": found.address,
+            **self._json(self.finding),
             "began": job.began,
             "ended": job.ended,
             "end": self.case.ending,
             "stopped": stuck.json() if stuck and not self.healthy else None,
-            "evidence": [{"t": t, "text": text} for t, text in found.evidence],
-            "remarks": [{"t": t, "text": text} for t, text in self.remarks],
+            "also": [self._json(one) for one in self.findings[1:]],
+            "unexplained": _json(self.unexplained),
+            "remarks": _json(self.remarks),
+        }
+
+    def _json(self, found: Finding) -> dict[str, Any]:
+        return {
+            "cause": found.cause,
+            "since": found.since,
+            "text": found.text,
+            "ranks": [{"rank": number, "host": self.case.job.hosts[number]} for number in found.ranks],
+            "link": found.link,
+            "address": found.address,
+            "evidence": _json(found.evidence),
         }
 
 
+def _json(facts: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    return [{"t": t, "text": text} for t, text in facts]
+
+
 def conclude(case: Case) -> Diagnosis:
-    """Return the finding of the first rule that fits; each job has one."""
-    rules = OF_AN_END_WITHOUT_SUCCESS if not case.job.ok else OF_SUCCESS
-    finding = next(found for rule in rules if (found := rule(case)))
-    return Diagnosis(case, finding, sorted(remarks(case)) if finding.cause == HEALTHY else [])
+    """Return the findings of the rules that fit, the first one first; each job has one."""
+    if case.job.ok:
+        found = _independent(case, OF_SUCCESS) or [healthy(case)]
+    else:
+        found = _independent(case, (*OF_AN_END_WITHOUT_SUCCESS, *OF_SUCCESS)) or [unknown(case)]
+    if found[0].cause == HEALTHY:
+        return Diagnosis(case, found, remarks=sorted(remarks(case)))
+    left = [] if found[0].cause == UNKNOWN else [(one.since, one.text) for one in symptoms(case) if not one.by(found)]
+    return Diagnosis(case, found, left)
+
+
+def _independent(case: Case, rules: Sequence[Rule]) -> list[Finding]:
+    """Return the first finding, and those beside it that are about another link, address and rank."""
+    kept: list[Finding] = []
+    for rule in rules:
+        if kept and rule not in BESIDE:
+            continue
+        one = rule(case)
+        causes = FOLLOWS.get(rule, frozenset())
+        if one and not any(_same(one, other) or other.cause in causes for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    return (
+        one.cause == other.cause
+        or (one.link != "" and one.link == other.link)
+        or (one.address != "" and one.address == other.address)
+        or not {*one.ranks}.isdisjoint(other.ranks)
+    )

@@ -1,8 +1,9 @@
 """Findings, and facts that several rules use."""
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.protocol.events import Stalled
@@ -28,6 +29,24 @@ class Finding:
     """Facts, each with its time."""
 
 
+OF_PROGRAMS = frozenset({"rank-died", "rank-hangs", "deadlock", "collective-mismatch", "slow-rank"})
+"""Causes for which the network sends nothing again."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """A trouble of a job, to be explained. `of_network`: packets were sent again."""
+
+    since: int
+    until: int
+    text: str
+    of_network: bool = False
+
+    def by(self, found: Iterable[Finding]) -> bool:
+        """Return whether a finding may explain it: one that had begun before it was over."""
+        return any(one.since <= self.until and not (self.of_network and one.cause in OF_PROGRAMS) for one in found)
+
+
 BEHIND_NS = 1_000_000_000
 """Minimum delay of a rank that will not enter a collective, when the job ends."""
 MOST_FACTS = 8
@@ -43,8 +62,26 @@ SHARE = 0.2
 
 
 def stopped(case: Case) -> int:
-    """Return when the job stopped: at the beginning of the collective in which it ended, or at its end."""
-    return case.stuck.began if case.stuck else case.job.ended
+    """Return when the job stopped: at the beginning of the collective in which it ended, or when the last of its ranks
+    began to wait for a message; else at its end."""
+    if case.stuck:
+        return case.stuck.began
+    return case.waits[-1].call.began if case.waits else case.job.ended
+
+
+def symptoms(case: Case) -> Iterator[Symptom]:
+    """Yield the troubles of a job: its end, its pauses, and what was sent again between two readings of counters."""
+    if not case.job.ok:
+        yield Symptom(stopped(case), case.job.ended, f"the job {case.ending}")
+    for one in case.pauses:
+        yield Symptom(one.began, one.ended, f"{one} took {one.lasted / 1e9:.1f} s")
+    times = [t for t, _ in case.seen.counted if case.job.began <= t]
+    for since, until in itertools.pairwise(times):
+        if since < case.job.ended:
+            grew = case.seen.growth(since, until)
+            for (node, place, name), count in sorted(grew.items()):
+                if (node, place) in case.seen.devices and find(name).role == "retry" and case.ranks_on(node):
+                    yield Symptom(since, until, f"{place}: {name} {count}", of_network=True)
 
 
 def evidence(*facts: tuple[int, str] | Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -86,12 +123,13 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
-    """Yield the places of lost packets, by the end of a link that sent them: dropped by its queue, or not received at
-    the other end."""
+    """Yield the places of lost packets, by the end of a link that sent them: dropped by its queue, or damaged, dropped
+    or not received at the other end."""
     growth = case.growth
-    for (node, interface, name), dropped in growth.items():
-        if (node, interface) in case.seen.peers and find(name).role == "drop":
-            yield (node, interface), dropped, f"{node}:{interface}: {name} {dropped}"
+    for (node, interface, name), lost in growth.items():
+        if (node, interface) in case.seen.peers and find(name).role in ("damage", "drop"):
+            sender = case.seen.peers[node, interface] if name.startswith("rx_") else (node, interface)
+            yield sender, lost, f"{node}:{interface}: {name} {lost}"
     for node, interface in case.seen.peers:
         sent = growth.get((node, interface, "tx_packets"), 0)
         peer = case.seen.peers[node, interface]

@@ -8,8 +8,8 @@ from testbed.protocol import Event, events
 from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.facts import Finding, evidence, hits, retries, stalls, stopped
-from testbed.report.diagnosis.rules.link_failures import own_link
+from testbed.report.diagnosis.rules.facts import LOST, Finding, evidence, hits, retries, stalls, stopped
+from testbed.report.diagnosis.rules.link_failures import downs, own_link
 
 D = TypeVar("D", bound=events.Data)
 NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No route to host")
@@ -40,6 +40,96 @@ def stale_neighbour(case: Case) -> Finding | None:
         )
         return Finding("stale-neighbour", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
     return None
+
+
+def duplicate_ip(case: Case) -> Finding | None:
+    """Find an address of a rank that another interface, whose link is up, has at the same time."""
+    down = {(one.node, one.interface) for one in downs(case) if one.lasts(case.job.ended)}
+    silent = down | {case.seen.peers[end] for end in down if end in case.seen.peers}
+    for ip, address in sorted(case.addresses.items()):
+        owners = case.seen.owners.owners(ip, case.job.ended)
+        others = [one for one in owners if one.mac != address.owner.mac and (one.node, one.interface) not in silent]
+        if not others:
+            continue
+        other, since = others[0], max(others[0].since, address.owner.since)
+        learned = [
+            (at(event), f"{event['node']}: ARP {ip} is at {other.mac}")
+            for event, data in case.seen.of(events.Claim)
+            if (data.ip, data.mac) == (ip, other.mac) and data.kind in SET and at(event) <= case.job.ended
+        ]
+        who = f"{address.owner.node} ({address.owner.mac}) and {other.node} ({other.mac})"
+        text = f"{case.ranks(address.ranks)} stalled first: its address {ip} is on two hosts at once, {who}"
+        facts = evidence(
+            (since, f"{other.node}:{other.interface} has {ip}, with {other.mac}"),
+            iter(learned[-2:]),
+            stalls(case),
+            hits(case),
+            retries(case),
+        )
+        link = own_link(case, address.ranks[0])
+        return Finding("duplicate-ip", since, text, address.ranks, link, ip, facts)
+    return None
+
+
+def no_path(case: Case) -> Finding | None:
+    """Find two ranks whose NICs no cable joins, by way of switches."""
+    parts = case.parts
+    first: tuple[int, tuple[str, str]] | None = None
+    for end, ranks in sorted(case.ports.items(), key=lambda one: one[1]):
+        if first is None:
+            first = ranks[0], end
+        elif parts[end] != parts[first[1]]:
+            text = (
+                f"no path leads from {case.rank(first[0])} to {case.rank(ranks[0])}: no switch or cable joins the "
+                f"networks of {first[1][0]}:{first[1][1]} and {end[0]}:{end[1]}"
+            )
+            facts = evidence((case.job.began, text), hits(case))
+            return Finding("no-route", case.job.began, text, [first[0], ranks[0]], evidence=facts)
+    return None
+
+
+def asic_differs(case: Case) -> Finding | None:
+    """Find a switch that floods what it routes to a rank, though its tables have the rank's MAC on its port: the frames
+    have another MAC."""
+    tables = case.seen.tables_at(case.job.ended)
+    unheard = {rank for ranks in case.unanswered.values() for rank in ranks}
+    # Packets to the one do not arrive, or answers to the other.
+    for ip, address in case.addresses.items():
+        if ip not in case.unanswered and unheard.isdisjoint(address.ranks):
+            continue
+        mac, (node, interface) = address.owner.mac, (address.owner.node, address.owner.interface)
+        switch, port = case.seen.peers.get(case.seen.cabled(node, interface), ("", ""))
+        known = [text for (of, table, _, found), text in tables.items() if of == switch and found == ip]
+        if not any(text.startswith(mac) for text in known):
+            continue
+        flooded = [(end, count) for end, count in _strange(case, switch, port) if count >= LOST]
+        if len(flooded) < 2:
+            continue
+        ranks = address.ranks
+        ends = ", ".join(f"{end[0]}:{end[1]}" for end, _ in flooded)
+        text = (
+            f"{case.ranks(ranks)} stalled first: {switch} has the right MAC for its address {ip}, and floods what it "
+            f"sends there to {ends}: those frames have another MAC than the table"
+        )
+        facts = [
+            (case.counted_at, f"{end[0]}:{end[1]}: {count} packets for no RDMA device there") for end, count in flooded
+        ]
+        shown = evidence((case.job.ended, f"{switch}: {ip} is at {known[0]}"), iter(facts), stalls(case), hits(case))
+        return Finding("asic-differs", stopped(case), text, ranks, own_link(case, ranks[0]), ip, shown)
+    return None
+
+
+def _strange(case: Case, switch: str, port: str) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the host ports of the VLAN of a switch's port with the packets that they sent since the job stopped and
+    that no RDMA device there took."""
+    growth = case.growth_since(stopped(case))
+    vlan = case.seen.rows[switch, port]["vlan"]
+    devices = {end: (of, name) for (of, name), interface in case.seen.devices.items() for end in [(of, interface)]}
+    for end, peer in case.seen.peers.items():
+        row = case.seen.rows[end]
+        if end[0] == switch and row["vlan"] == vlan and peer[0] not in case.seen.gateways:
+            taken = growth.get((*devices.get(peer, peer), "rcvd_pkts"), 0)
+            yield end, growth.get((*end, "tx_packets"), 0) - taken
 
 
 def _written(case: Case, switch: str, kind: type[D]) -> Iterator[tuple[Event, D]]:

@@ -129,6 +129,25 @@ def link_flap(case: Case) -> Finding | None:
     return None
 
 
+def silent_link(case: Case) -> Finding | None:
+    """Find a link between switches that carries nothing though its carrier is up: BFD heard nothing for too long, while
+    the job stood or waited."""
+    for event, session in case.seen.of(events.Bfd):
+        t, end = at(event), (event["node"], session.port)
+        peer = case.seen.peers.get(end)
+        waits = not case.job.ok or any(one.began <= t <= one.ended for one in case.pauses)
+        expired = session.state == "down" and "expired" in session.reason and case.job.began < t < case.job.ended
+        if not expired or not waits or peer is None:
+            continue
+        if any((down.node, down.interface) in (end, peer) and down.lasts(t) for down in downs(case)):
+            continue
+        link = link_name(case, *end)
+        text = f"the link {link} carries nothing, and its carrier is up: {session.reason} (BFD)"
+        facts = evidence((t, f"{event['node']}: {event['text']}"), iter(case.routes[:3]), stalls(case), hits(case))
+        return Finding("lossy-link", t, text, [], link, evidence=evidence(iter(facts), retries(case)))
+    return None
+
+
 def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> Finding | None:
     when = stopped(case) + BEHIND_NS if case.stuck else case.job.ended
     found = [down for down in downs(case) if which(down) and down.until is None and _carries(case, down)]

@@ -96,7 +96,7 @@ def _sends(case: Case, end: End) -> str:
 
 
 def _to_one_rank(case: Case) -> Finding | None:
-    target = target_of_all(case)
+    target = target_of_all(case, share=0.0)  # timeouts after its drops take longer than it sends
     if target is None or not any(True for _ in retries(case)):
         return None
     dropped = [
@@ -119,15 +119,16 @@ class Target:
     text: str
 
 
-def target_of_all(case: Case) -> Target | None:
-    """Return the rank to which all others send; None if ranks receive about as much."""
+def target_of_all(case: Case, share: float = SHARE) -> Target | None:
+    """Return the rank to which all others send, for at least a share of the time in collectives; None if ranks receive
+    about as much."""
     ports = _ports_to_ranks(case)
     carried = {port: case.growth.get((*port, "tx_bytes"), 0) for port in ports}
     if len(ports) <= 2:
         return None
     most = max(ports, key=lambda port: carried[port])
     usual = median(carried[port] for port in ports if port != most)
-    if carried[most] < SLOWER * usual or case.busy.get(most, 0.0) < SHARE * case.lasted / 1e9:
+    if not carried[most] or carried[most] < SLOWER * usual or case.busy.get(most, 0.0) < share * case.lasted / 1e9:
         return None
     return Target(most, f"{most[0]}:{most[1]} sends {carried[most]} bytes, the ports to other ranks {usual:.0f}")
 
@@ -151,6 +152,9 @@ def slow_link(case: Case) -> Finding | None:
         if slow := _slowest(case, ends, case.busy, FULL * case.lasted / 1e9):
             end, usual = slow
             return _slow(case, end, f"it sends for {case.busy[end]:.2f} s, the others for {usual:.2f} s")
+        if slow := _slower_by_rate(case, ends):
+            end, usual = slow
+            return _slow(case, end, f"its rate is {_bits(case.rates[end])}, that of the others {_bits(usual)}")
     if slow := _slowest(case, to_ranks, case.waiting, WAITS):
         end, usual = slow
         return _slow(case, end, f"{case.waiting[end]:.1f} packets wait on average, at the others {usual:.1f}")
@@ -168,6 +172,23 @@ def _slowest(case: Case, ends: Sequence[End], found: Mapping[End, float], least:
     if found.get(slow, 0.0) < max(least, SLOWER * usual) or case.growth.get((*slow, "tx_bytes"), 0) > MORE * carried:
         return None
     return slow, usual
+
+
+def _slower_by_rate(case: Case, ends: Sequence[End]) -> tuple[End, float] | None:
+    """Return the end with a lower rate than the others, if it sends most of the time in collectives, and the others'
+    median rate."""
+    known = {end: case.rates[end] for end in ends if case.rates.get(end)}
+    if len(known) < 2:
+        return None
+    slow = min(known, key=lambda end: known[end])
+    usual = median(rate for end, rate in known.items() if end != slow)
+    if known[slow] > ALIKE * usual or case.busy.get(slow, 0.0) < FULL * case.lasted / 1e9:
+        return None
+    return slow, usual
+
+
+def _bits(rate: float) -> str:
+    return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
 def _slow(case: Case, end: End, how: str) -> Finding:

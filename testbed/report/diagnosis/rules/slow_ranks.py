@@ -1,12 +1,15 @@
-"""Rules for ranks: one that died, that hangs, or that is slow."""
+"""Rules for ranks: one that died, that has a wrong GID, or that is slow."""
 
 import itertools
 import re
+from collections import defaultdict
+from ipaddress import ip_address, ip_interface
 from statistics import median
 
+from testbed.protocol import events
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.facts import BEHIND_NS, OF_THE_NETWORK, SHARE, SLOWER, Finding, retries
-from testbed.report.diagnosis.rules.link_failures import own_link
+from testbed.report.diagnosis.rules.facts import OF_THE_NETWORK, SHARE, SLOWER, Finding, stopped
+from testbed.report.diagnosis.rules.link_failures import link_name, own_link
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in its launcher's text, or a Python exception."""
@@ -14,6 +17,8 @@ NO_GID = re.compile(
     r"network device '[^']*' is not available|ibv_create_ah\(.*\bdgid=(?P<gid>fe80:[0-9a-f:]+).*failed.*"
 )
 """UCX's texts for a device without a GID at the index, and for a link-local one."""
+LOST_CONTACT = "lost contact"
+"""In the words of a launcher."""
 FEWEST = 5
 """Minimum of collectives to judge the pace of ranks."""
 
@@ -42,17 +47,44 @@ def wrong_gid(case: Case) -> Finding | None:
     return None
 
 
-def rank_hangs(case: Case) -> Finding | None:
-    """Find a collective that a rank, which made calls of MPI before, did not enter, without any retransmission."""
-    stuck = case.stuck
-    if stuck is None or not stuck.absent or any(True for _ in retries(case)):
+def unrouted_gid(case: Case) -> Finding | None:
+    """Find a rank whose GID is an address in no network of the others, so that no answer reaches it."""
+    networks = {
+        ip_interface(row[key]).network for row in case.seen.interfaces for key in ("address", "address6") if row[key]
+    }
+    for _, stalled in case.seen.of(events.Stalled):
+        own = stalled.addresses if stalled.name == case.job.name else None
+        for rank, ip in zip(range(len(case.job.hosts)), own or (), strict=False):
+            if not ip or any(ip_address(ip) in network for network in networks):
+                continue
+            device = case.job.devices[rank]
+            text = (
+                f"{case.rank(rank)} has a wrong GID index for {device}: its address {ip} is in no network of a switch"
+            )
+            facts = [(case.job.began, f"{device}: {case.rank(rank)} uses the GID of {ip}")]
+            return Finding("wrong-gid", case.job.began, text, [rank], own_link(case, rank), ip, facts)
+    return None
+
+
+def metadata_network(case: Case) -> Finding | None:
+    """Find a rank whose launcher lost contact with its host, while its RDMA device and its link are well."""
+    job = case.job
+    if job.rank is None or LOST_CONTACT not in job.failure:
         return None
-    late = {rank: max((c.ended or 0 for c in case.calls if c.rank == rank), default=0) for rank in stuck.absent}
-    rank = min(late, key=lambda one: (late[one], one))
-    if not late[rank] or case.job.ended - late[rank] < BEHIND_NS:
+    calls = [call for call in case.calls if call.rank == job.rank]
+    last = max((call.ended or call.began for call in calls), default=job.began)
+    if case.sent_again_since(min(last, stopped(case))):
         return None
-    text = f"{case.rank(rank)} stalled first: it did not enter {stuck}, in which the others wait"
-    return Finding("rank-hangs", late[rank], text, [rank], evidence=[(late[rank], f"{case.rank(rank)} leaves MPI")])
+    host = job.hosts[job.rank]
+    data = {interface for node, interface in case.ports if node == host}
+    other = [end for end in case.seen.peers if end[0] == host and end[1] not in data]
+    link = link_name(case, *other[0]) if len(other) == 1 else ""
+    text = (
+        f"the launcher lost contact with {case.rank(job.rank)}; its RDMA device and its link of the data network are "
+        "well: the network of the launcher does not reach it, or its daemon has ended"
+    )
+    facts = [(last, f"{case.rank(job.rank)}: its last call of MPI is {calls[-1].operation}")] if calls else []
+    return Finding("metadata-network", last, text, [job.rank], link, evidence=facts)
 
 
 def slow_rank(case: Case) -> Finding | None:
@@ -63,13 +95,33 @@ def slow_rank(case: Case) -> Finding | None:
     slow = max(paces, key=lambda rank: paces[rank])
     others = median(pace for rank, pace in paces.items() if rank != slow)
     whole = max(call.ended or call.began for call in case.calls) - min(call.began for call in case.calls)
-    if paces[slow] < SLOWER * others or paces[slow] - others < SHARE * whole:
+    if paces[slow] < SLOWER * others or paces[slow] - others < SHARE * whole or not _stays_slow(case, slow):
         return None
     since = min(call.began for call in case.calls)
     times = f"{paces[slow] / 1e6:.0f} ms, the others {others / 1e6:.0f} ms"
     text = f"{case.rank(slow)} slows all ranks down: apart from communication it takes {times}"
     shown = [(since, f"{len(case.collectives)} collectives")]
     return Finding("slow-rank", since, text, [slow], own_link(case, slow), evidence=shown)
+
+
+def _stays_slow(case: Case, slow: int) -> bool:
+    """Return whether a rank is slow before most collectives from the first on before which it is: one that saves a
+    checkpoint now and then is not."""
+    if case.job.computed:
+        return True
+    before: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for rank in range(len(case.job.hosts)):
+        own = [call for call in case.calls if call.rank == rank and call.ended is not None]
+        for last, call in itertools.pairwise(own):
+            if call.sequence:
+                before[call.communicator, call.sequence][rank] = max(0, call.began - (last.ended or 0))
+    late = [
+        times[slow] >= SLOWER * median(time for rank, time in times.items() if rank != slow)
+        for times in before.values()
+        if slow in times and len(times) > 1
+    ]
+    since = late[late.index(True) :] if True in late else []
+    return sum(since) * 2 >= len(since) > 0
 
 
 def _paces(case: Case) -> dict[int, int]:

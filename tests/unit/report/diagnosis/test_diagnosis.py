@@ -8,7 +8,7 @@ from diagnosis_runs import DIED, HOSTS, IPS, OLD, Builder, S, found, topology
 
 from testbed.errors import InputError
 from testbed.report.diagnosis import diagnose
-from testbed.report.diagnosis.case import members
+from testbed.report.diagnosis.calls import members
 from testbed.report.diagnosis.observations import Observations
 
 

@@ -139,3 +139,13 @@ def test_parallel_links_that_are_about_even_are_healthy(run: Builder) -> None:
 def test_uneven_links_for_which_nobody_waits_are_healthy(run: Builder) -> None:
     sent = {"leaf1:up": 500, "leaf1:p1": 900, "leaf1:p2": 100}
     assert parallel(run).group(4, 1.3).sends(4, 8000, sent).diagnosis().healthy
+
+
+def test_a_link_whose_rate_is_half_that_of_the_others(run: Builder) -> None:
+    one = run.group(3, 2.0).sends(3, {"leaf2:e2": 4000}, {}).diagnosis()
+    assert found(one) == ("slow-link", [2], "leaf2:e2 - n2:eth1")
+    assert one.finding.evidence[0][1] == "leaf2:e2: its rate is 0.004 Mbit/s, that of the others 0.008 Mbit/s"
+
+
+def test_a_slower_link_that_is_idle_is_no_finding(run: Builder) -> None:
+    assert run.group(21, 20.0).sends(21, {"leaf2:e2": 4000}, {}).diagnosis().healthy

@@ -1,6 +1,7 @@
 """What switches have of the addresses and NICs of ranks, and routes."""
 
-from diagnosis_runs import DIED, IPS, MACS, OLD, SILENT, Builder, S, found
+import pytest
+from diagnosis_runs import DIED, IPS, MACS, OLD, SILENT, Builder, S, found, interface
 
 
 def learned(run: Builder, t: float, ip: str, mac: str, switch: str = "leaf1") -> Builder:
@@ -97,3 +98,60 @@ def test_a_request_after_the_job_is_not_when_a_switch_began_to_ask(run: Builder)
     run.event(50, "arp.miss", "leaf1", "miss", vlan=10, ip=IPS["n2"])
     one = run.starts().ends(26, **SILENT).diagnosis()
     assert (one.finding.cause, one.finding.since) == ("unresolved", 25 * S)
+
+
+@pytest.mark.parametrize(("state", "cause"), [("up", "duplicate-ip"), ("down", "stale-neighbour")])
+def test_an_address_on_two_hosts_is_one_of_which_both_are_there(run: Builder, state: str, cause: str) -> None:
+    run.event(1.5, "address", "old", "", interface="eth1", ip=IPS["n3"], has=True)
+    learned(run, 1.6, IPS["n3"], OLD, "leaf2").link(1.7, "leaf1", "e4", state)
+    one = run.starts().ends(31, **SILENT).diagnosis()
+    assert found(one) == (cause, [3], "leaf2:e3 - n3:eth1")
+    if cause == "duplicate-ip":
+        assert (one.finding.address, one.finding.since) == (IPS["n3"], 1.5 * S)
+        assert f"n3 ({MACS['n3']}) and old ({OLD})" in one.finding.text
+
+
+def test_networks_that_no_cable_joins(run: Builder) -> None:
+    for row in run.topology["interfaces"]:
+        if row["interface"] == "up":
+            row["peer"] = ""
+    one = run.starts().ends(31, **SILENT).diagnosis()
+    assert found(one) == ("no-route", [0, 2], "")
+    assert "no path leads from rank 0 on n0 to rank 2 on n2" in one.finding.text
+
+
+def test_a_bond_of_two_switches_joins_them(run: Builder) -> None:
+    for row in run.topology["interfaces"]:
+        if row["interface"] == "up":
+            row["peer"] = ""
+    for leaf, member in ("leaf1", "eth8"), ("leaf2", "eth9"):
+        run.topology["interfaces"] += [
+            interface(leaf, "switch", "b", f"n0:{member}", "02:00:00:03:00:01"),
+            interface("n0", "host", member, f"{leaf}:b", "02:00:00:03:00:02", master="eth1"),
+        ]
+    for row in run.topology["interfaces"]:
+        if row["node"] == "n0" and row["interface"] == "eth1":
+            row["members"], row["peer"] = ["eth8", "eth9"], ""
+    assert run.starts().ends(31, **SILENT).diagnosis().finding.cause == "unknown"
+
+
+def test_a_switch_that_floods_what_its_table_knows(run: Builder) -> None:
+    for row in run.topology["interfaces"]:
+        if row["node"] == "leaf2" and row["interface"].startswith("e"):
+            row["vlan"] = 10
+    learned(run, 0.5, IPS["n3"], MACS["n3"], "leaf2").starts().counters(1.01).collective(1, *((2.0, None),) * 4)
+    flooded = {
+        "leaf2": {port: {"tx_packets": 60} for port in ("e2", "e3")},
+        "n1": {"n1-eth1": {"completer_retry_err": 6}},
+    }
+    run.log(1, "transport retry counter exceeded on n1-eth1:1/RoCE [dgid=::ffff:10.0.0.4 sgid_index=1]")
+    one = run.counters(9, **flooded).ends(9, **DIED).diagnosis()
+    assert found(one) == ("asic-differs", [3], "leaf2:e3 - n3:eth1")
+    assert "floods what it sends there to leaf2:e2, leaf2:e3" in one.finding.text
+
+
+def test_routes_that_changed_are_remarks(run: Builder) -> None:
+    run.event(2.1, "route.lost", "leaf1", "there is no route to 10.0.0.0/24", to="10.0.0.0/24", ports=[])
+    one = run.starts().paces().collective(11, *((2.0, 5.0),) * 4).ends(6, ok=True).diagnosis()
+    assert one.healthy
+    assert (2.1 * S, "leaf1: there is no route to 10.0.0.0/24") in one.remarks

@@ -36,6 +36,7 @@ def test_a_collective_that_failed_ends_its_group(run: Builder) -> None:
         "since": S,
         "waiting": [1, 2, 3],
         "absent": [],
+        "calls": [{"call": "a step", "ranks": [0, 1, 2, 3]}],
     }
     assert again.healthy
 

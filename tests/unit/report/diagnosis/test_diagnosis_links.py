@@ -95,3 +95,23 @@ def test_a_host_s_own_nic_that_is_down(run: Builder) -> None:
     run.starts().link(2, "n2", "eth1", "down")
     how = {"rank": 2, "host": "n2", "status": "WR_FLUSH_ERR", "failure": "Work Request Flushed Error"}
     assert found(run.ends(2.2, **how).diagnosis()) == ("nic-down", [2], "leaf2:e2 - n2:eth1")
+
+
+def test_a_link_that_bfd_finds_silent_while_its_carrier_is_up(run: Builder) -> None:
+    said = {"port": "up", "peer": "fe80::1", "old_state": "up", "reason": "control detection time expired"}
+    run.starts().paces().event(2.5, "bfd.changed", "leaf1", "BFD is down", state="down", **said)
+    assert run.collective(11, *((2.0, 2.1),) * 4).ends(6, ok=True).diagnosis().healthy, "the job did not wait for it"
+    run.events.pop()
+    run.collective(12, *((2.2, 5.0),) * 4)
+    one = run.ends(6, ok=True).diagnosis()
+    assert found(one) == ("lossy-link", [], "leaf1:up - leaf2:up")
+    assert "carries nothing, and its carrier is up" in one.finding.text
+
+
+def test_a_link_that_went_down_is_not_silent(run: Builder) -> None:
+    said = {"port": "up", "peer": "fe80::1", "old_state": "up", "reason": "control detection time expired"}
+    run.starts().paces().collective(11, *((2.0, 5.0),) * 4).link(2.1, "leaf1", "up", "down").link(
+        4.0, "leaf1", "up", "up"
+    )
+    run.event(2.5, "bfd.changed", "leaf1", "BFD is down", state="down", **said)
+    assert run.ends(6, ok=True).diagnosis().healthy

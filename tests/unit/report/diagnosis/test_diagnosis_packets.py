@@ -56,7 +56,7 @@ def test_packets_that_do_not_arrive_are_a_loss_without_any_counter_of_it(run: Bu
     assert one.finding.evidence[0][1] == "leaf2:e2 sent 1000, n2:eth1 received 950"
 
 
-@pytest.mark.parametrize(("second", "cause"), [("leaf2", "healthy"), ("leaf1", "lossy-link")])
+@pytest.mark.parametrize(("second", "cause"), [("leaf2", "silent-drop"), ("leaf1", "lossy-link")])
 def test_a_bond_to_two_switches_sends_more_than_one_of_them_receives(run: Builder, second: str, cause: str) -> None:
     channels = ("leaf1", "po1", "e8", "eth8"), (second, "po1", "e9", "eth9")
     for leaf, channel, port, nic in channels:
@@ -76,3 +76,117 @@ def test_a_bond_to_two_switches_sends_more_than_one_of_them_receives(run: Builde
 def test_losses_before_the_job_do_not_count(run: Builder) -> None:
     lost = {"leaf2": {"e2": {"queue_dropped": 40}}, "n1": {"n1-eth1": {"completer_retry_err": 3}}}
     assert run.counters(0.5, **lost).starts().counters(1.01).counters(9).ends(9, ok=True).diagnosis().healthy
+
+
+def devices(run: Builder, **taken: int) -> Builder:
+    """Each NIC has received 1000 packets; its RDMA device has taken as many, or what is given."""
+    counted = {
+        host: {"eth1": {"rx_packets": 1000}, f"{host}-eth1": {"rcvd_pkts": taken.get(host, 1000)}} for host in HOSTS
+    }
+    counted["n1"]["n1-eth1"]["completer_retry_err"] = 6
+    return run.starts().counters(1.01).counters(9, **counted)
+
+
+def test_packets_that_a_nic_receives_and_its_rdma_device_does_not_take(run: Builder) -> None:
+    one = devices(run, n3=980).ends(9, ok=True).diagnosis()
+    assert found(one) == ("corruption", [3], "leaf2:e3 - n3:eth1")
+    assert "its RDMA device takes 20 fewer than its NIC receives" in one.finding.text
+
+
+def test_pause_frames_are_none_of_them(run: Builder) -> None:
+    devices(run, n3=980).counted[-1]["counters"]["n3"]["eth1"]["rx_prio3_pause"] = 20
+    assert run.ends(9, ok=True).diagnosis().finding.cause == "silent-drop"
+
+
+def test_a_nic_that_counts_damaged_packets_itself(run: Builder) -> None:
+    devices(run)
+    for host in HOSTS:
+        run.counted[-1]["counters"][host][f"{host}-eth1"]["rx_icrc_encapsulated"] = 40 if host == "n3" else 0
+    assert found(run.ends(9, ok=True).diagnosis()) == ("corruption", [3], "leaf2:e3 - n3:eth1")
+
+
+@pytest.mark.parametrize("name", ["rx_crc_errors", "rx_symbol_err_phy", "rx_discards_phy"])
+def test_what_the_receiver_of_a_link_counts_is_that_link_s_loss(run: Builder, name: str) -> None:
+    lost = {"n2": {"eth1": {name: 40}}, "n1": {"n1-eth1": {"completer_retry_err": 3}}}
+    one = run.starts().counters(1.01).counters(9, **lost).ends(9, ok=True).diagnosis()
+    assert found(one) == ("lossy-link", [2], "leaf2:e2 - n2:eth1")
+
+
+def through(run: Builder, t: float, flows: dict[str, tuple[int, int]], **devices: dict[str, int]) -> None:
+    """The packets in and out by the ports of leaf1, of 1000 bytes each, and counters of the devices of ranks."""
+    ends = {"e0": ("n0", "eth1"), "e1": ("n1", "eth1"), "up": ("leaf2", "up")}
+    nodes: dict[str, dict[str, dict[str, int]]] = {node: {f"{node}-eth1": counted} for node, counted in devices.items()}
+    for port, (came, went) in flows.items():
+        peer, interface = ends[port]
+        for node, name, into, out in ("leaf1", port, came, went), (peer, interface, went, came):
+            packets = {"rx_packets": into, "rx_bytes": 1000 * into, "tx_packets": out, "tx_bytes": 1000 * out}
+            nodes.setdefault(node, {})[name] = packets
+    run.counters(t, **nodes)
+
+
+@pytest.mark.parametrize(
+    ("missed", "again", "cause", "ranks", "link"),
+    [
+        ({"n0": 8}, {"n1": 8, "n2": 7}, "lossy-link", [0], "leaf1:e0 - n0:eth1"),  # several send to one
+        ({"n2": 8, "n3": 6}, {"n0": 8}, "lossy-link", [0], "leaf1:e0 - n0:eth1"),  # one sends to several
+        ({"n1": 8, "n0": 7}, {"n0": 8, "n2": 7}, "lossy-link", [0], "leaf1:e0 - n0:eth1"),  # a ring, both ways
+        ({"n1": 8}, {"n0": 8}, "silent-drop", [0, 1], ""),  # by the port of the one or of the other
+        ({"n3": 8}, {"n0": 8}, "silent-drop", [0], ""),  # or on the way between
+    ],
+)
+def test_a_switch_that_does_not_send_on_what_it_receives(
+    run: Builder, missed: dict[str, int], again: dict[str, int], cause: str, ranks: list[int], link: str
+) -> None:
+    counted: dict[str, dict[str, int]] = {}
+    for name, found_ in ("out_of_seq_request", missed), ("rcvd_seq_err", again):
+        for node, count in found_.items():
+            counted.setdefault(node, {})[name] = count
+    run.starts().counters(1.01)
+    through(run, 9, {"e0": (500, 460), "e1": (500, 500), "up": (500, 500)}, **counted)
+    one = run.ends(9, ok=True).diagnosis()
+    assert found(one) == (cause, ranks, link)
+    assert "leaf1 receives 40 packets more than it sends" in one.finding.text
+
+
+def test_a_single_packet_that_is_sent_again_is_a_remark(run: Builder) -> None:
+    first, second = {"completer_retry_err": 1, "rcvd_seq_err": 1}, {"out_of_seq_request": 1}
+    again = {"n0": {"n0-eth1": first}, "n1": {"n1-eth1": second}}
+    one = run.starts().counters(1.01).counters(9, **again).ends(9, ok=True).diagnosis()
+    assert one.healthy
+    assert len(one.remarks) == 2
+
+
+def test_a_switch_that_sends_on_small_packets_only(run: Builder) -> None:
+    run.starts().counters(1.01).collective(1, *((2.0, None),) * 4)
+    through(run, 4, {"e0": (500, 500), "e1": (500, 500), "up": (500, 500)})
+    run.counted[-1]["t"] += 1
+    leaf = {
+        "e1": {"rx_packets": 800, "rx_bytes": 500_000 + 300 * 1082},
+        "up": {"rx_packets": 520, "rx_bytes": 501_700, "tx_packets": 560, "tx_bytes": 509_000},
+    }
+    one = run.counters(9, leaf1=leaf, n1={"n1-eth1": {"completer_retry_err": 6}}).ends(9, **DIED).diagnosis()
+    assert found(one) == ("mtu-mismatch", [], "leaf1:up - leaf2:up")
+    assert one.finding.evidence[0][1] == "leaf1: 260 packets of 1220 bytes come in and do not go out"
+
+
+def test_a_loss_beside_a_link_that_is_down_is_a_second_finding(run: Builder) -> None:
+    run.starts().counters(1.01).collective(1, *((2.0, None),) * 4).link(2.1, "leaf2", "e3", "down")
+    again = {"n0": {"rcvd_seq_err": 3}, "n1": {"out_of_seq_request": 3}, "n2": {"completer_retry_err": 6}}
+    through(run, 9, {"e0": (500, 500), "e1": (500, 480), "up": (500, 500)}, **again)
+    one = run.ends(9, **DIED).diagnosis()
+    assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+    assert [(other.cause, other.ranks) for other in one.findings[1:]] == [("silent-drop", [1])]
+    assert [other["cause"] for other in one.json()["also"]] == ["silent-drop"]
+    assert not one.unexplained
+
+
+def test_what_happened_before_a_cause_is_not_explained_by_it(run: Builder) -> None:
+    run.starts().paces().collective(11, *((2.0, 5.0),) * 4).collective(12, *((20.0, None),) * 4)
+    run.counters(1.01).counters(6, n0={"n0-eth1": {"completer_retry_err": 2}}).counters(19.5)
+    run.link(20.1, "leaf2", "e3", "down").counters(29, n2={"n2-eth1": {"completer_retry_err": 6}})
+    one = run.ends(29, **DIED).diagnosis()
+    assert one.finding.cause == "link-down"
+    assert [text for _, text in one.unexplained] == [
+        "collective 11 (Allreduce of 33000 bytes) of ranks 0-3 took 3.0 s",
+        "n0-eth1: completer_retry_err 2",
+    ]

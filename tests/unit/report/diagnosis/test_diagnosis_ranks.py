@@ -1,7 +1,7 @@
 """Ranks that died, that hang, that are slow, or that use a wrong GID."""
 
 import pytest
-from diagnosis_runs import Builder, found
+from diagnosis_runs import SILENT, Builder, found, interface
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,42 @@ def test_a_rank_that_sets_everybody_s_pace(run: Builder) -> None:
 
 def test_a_rank_that_is_a_little_slower_is_no_finding(run: Builder) -> None:
     assert run.starts().paces(slow=0.025).ends(3, ok=True).diagnosis().healthy
+
+
+@pytest.mark.parametrize(("often", "cause"), [(4, "healthy"), (1, "slow-rank")])
+def test_a_rank_that_saves_a_checkpoint_now_and_then_is_not_slow(run: Builder, often: int, cause: str) -> None:
+    """Its pauses outside of MPI are as long in total as those of a rank that is slow all the time."""
+    run.starts()
+    left = 1.0
+    for number in range(1, 17):
+        late = 0.03 * often if number % often == 0 else 0.0
+        enter = [left + 0.01 + (late if rank == 2 else 0.0) for rank in range(4)]
+        left = max(enter) + 0.002
+        run.collective(number, *((began, left) for began in enter))
+    assert run.ends(left + 0.1, ok=True).diagnosis().finding.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("address", "cause"), [("192.168.77.3", "wrong-gid"), ("10.0.0.3", "unknown"), ("", "unknown")]
+)
+def test_a_rank_whose_gid_is_of_an_address_that_nothing_routes(run: Builder, address: str, cause: str) -> None:
+    used = ["10.0.0.1", "10.0.0.2", address, "10.0.0.4"]
+    run.starts().event(5, "job.stalled", "", "", name="job", since_ns=0, waiting=[], queue_pairs={}, addresses=used)
+    one = run.ends(31, **SILENT).diagnosis()
+    assert one.finding.cause == cause
+    if address:
+        assert cause == "unknown" or found(one) == ("wrong-gid", [2], "leaf2:e2 - n2:eth1")
+
+
+@pytest.mark.parametrize(("again", "cause"), [(0, "metadata-network"), (6, "silent-drop")])
+def test_a_launcher_that_lost_a_rank_whose_network_is_well(run: Builder, again: int, cause: str) -> None:
+    run.topology["interfaces"] += [
+        interface("mgmt", "bridge", "p3", "n3:mgmt0", ""), interface("n3", "host", "mgmt0", "mgmt:p3", "")
+    ]  # fmt: skip
+    counted = {"n2": {"n2-eth1": {"completer_retry_err": again}}}
+    how = {"rank": 3, "host": "n3", "status": "", "failure": "mpirun lost contact with it"}
+    one = run.starts().counters(1.01).paces().counters(900, **counted).ends(900, **how).diagnosis()
+    assert one.finding.cause == cause
+    if not again:
+        assert found(one) == ("metadata-network", [3], "mgmt:p3 - n3:mgmt0")
+        assert "the launcher lost contact with rank 3 on n3" in one.finding.text
