@@ -129,8 +129,9 @@ def slow_link(d: Draw) -> Blind:
 
 
 def short_queue(d: Draw) -> Blind:
-    cut = fault("queue-too-small", end=d.port, queue=3)
-    return d.lab("a short queue", "lossy-link congested-link", d.here, cut, pattern=d.one(["allreduce", "alltoall"]))
+    cut = fault("queue-too-small", end="leaf1:e1", queue=d.one([2, 3, 4]))
+    places = ["rank 0", "leaf1:e1 - h1:eth1"]
+    return d.lab("a short queue", "lossy-link congested-link", places, cut, pattern="gather", after=1)
 
 
 def mtu_of_a_port(d: Draw) -> Blind:
