@@ -56,23 +56,25 @@ def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
     count, groups, _ = HEAD.unpack_from(data)
     names = list(_communicators(data, groups))
     for number in range(max(0, count - CALLS), count):
-        yield _call(data, number, rank, names, zero_ns)
+        yield _call(data, _place(number % CALLS), rank, names, zero_ns)
 
 
 def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
-    """Return the last call of a rank, None if there is none yet."""
+    """Return the last call of a rank, None if there is none yet. It reads no other one: the watchdog looks often."""
     try:
         handle = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        data = os.pread(handle, _place(CALLS), 0)
+        head = os.pread(handle, HEAD.size, 0)
+        if len(head) < HEAD.size or os.fstat(handle).st_size < _place(CALLS):
+            return None
+        count, groups, _ = HEAD.unpack(head)
+        known = head + os.pread(handle, groups * GROUP.size, HEAD.size)
+        data = os.pread(handle, CALL.size, _place((count - 1) % CALLS)) if count else b""
     finally:
         os.close(handle)
-    if len(data) < _place(CALLS):
-        return None
-    count, groups, _ = HEAD.unpack_from(data)
-    return _call(data, count - 1, rank, list(_communicators(data, groups)), zero_ns) if count else None
+    return _call(data, 0, rank, list(_communicators(known, groups)), zero_ns) if count else None
 
 
 def gid(file: Path) -> int | None:
@@ -89,8 +91,8 @@ def _place(number: int) -> int:
     return HEAD.size + GROUPS * GROUP.size + number * CALL.size
 
 
-def _call(data: bytes, number: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
-    found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, _place(number % CALLS))
+def _call(data: bytes, at: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
+    found, began, ended, size, sequence, group, peer, operation = CALL.unpack_from(data, at)
     name, members = names[group] if 0 <= group < len(names) else ("", ())
     what, other = operation.partition(b"\0")[0].decode(), members[peer] if 0 <= peer < len(members) else None
     times = began - zero_ns, ended - zero_ns if ended else None
