@@ -14,7 +14,6 @@ PORTS = {"h1": "leaf1:e1", "h2": "leaf1:e2", "h3": "leaf2:e1", "h4": "leaf2:e2"}
 IPS = {"h1": "10.0.10.2", "h2": "10.0.10.3", "h3": "10.0.20.2", "h4": "10.0.20.3"}
 SPARES = {"leaf1": "spare1", "leaf2": "spare2"}
 UPLINKS = {leaf: [f"{leaf}:u1", f"{leaf}:u2"] for leaf in SPARES}
-NEXT_TO_IT = "next to it"
 
 
 class Blind(NamedTuple):

@@ -129,9 +129,10 @@ class Watch:
     def _address(self, rank: Rank) -> str:
         """Return the address of the GID that a rank uses; empty if that is not known."""
         index = recorder.gid(recorder.path(self._job.directory, rank.number))
-        if index is None or not rank.device:
-            return ""
-        return gid_address(rank, index)
+        if index is not None and rank.device:
+            with contextlib.suppress(TestbedError):  # the device may be gone
+                return gid_address(rank, index)
+        return ""
 
     def _queue_pairs(self, rank: Rank) -> dict[str, int]:
         """Count the queue pairs of a rank's device by their state: ``RC RTS``."""

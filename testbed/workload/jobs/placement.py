@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.lab import Host, HostInterface, Lab
-from testbed.workload.queue_pair import GID_TABLE, gid_index, open_device
+from testbed.workload.queue_pair import GID_TABLE, gid_index, open_device, reported
 
 Place = Host | HostInterface
 """The place of a rank: a host or a pod, or one of its interfaces with an RDMA device."""
@@ -75,8 +75,11 @@ def _rank(lab: Lab, number: int, where: Place, data: str) -> Rank:
 
 
 def gid_address(rank: Rank, index: int) -> str:
-    """Return the address of the GID at an index of a rank's device, an IPv4 one as such; empty if there is none."""
-    entries = open_device(rank.host.namespace, rank.device).query_gid_table(GID_TABLE)
+    """Return the address of the GID at an index of a rank's device, an IPv4 one as such; empty if there is none.
+    TestbedError if the device is gone."""
+    context = open_device(rank.host.namespace, rank.device)
+    with reported(f"read the GIDs of {rank.device}"):
+        entries = context.query_gid_table(GID_TABLE)
     found = next((entry for entry in entries if entry.gid_index == index), None)
     if found is None:
         return ""

@@ -123,6 +123,8 @@ def _strange(case: Case, switch: str, port: str) -> Iterator[tuple[tuple[str, st
     """Yield the host ports of the VLAN of a switch's port with the packets that they sent since the job stopped and
     that no RDMA device there took."""
     growth = case.growth_since(stopped(case))
+    if (switch, port) not in case.seen.rows:
+        return
     vlan = case.seen.rows[switch, port]["vlan"]
     devices = {end: (of, name) for (of, name), interface in case.seen.devices.items() for end in [(of, interface)]}
     for end, peer in case.seen.peers.items():

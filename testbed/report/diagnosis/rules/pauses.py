@@ -216,7 +216,7 @@ def _why_dropped(case: Case, switch: str, priority: str) -> tuple[str, list[tupl
     if not sent:
         return "it sends no pause frame on any port", facts
     stopped_us = _counted(case.growth, PAUSED_US)
-    for peer in (case.seen.peers[end] for end in sent):
+    for peer in (case.seen.peers[end] for end in sent if end in case.seen.peers):
         if not stopped_us.get((peer, priority)):
             return f"{peer[0]}:{peer[1]} gets pause frames and does not stop", facts
     why = "it pauses its peers, and more comes in: they stop late or not at all, or the headroom is too small"

@@ -47,6 +47,13 @@ def wrong_gid(case: Case) -> Finding | None:
     return None
 
 
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ip_address(text))
+    except ValueError:
+        return False
+
+
 def unrouted_gid(case: Case) -> Finding | None:
     """Find a rank whose GID is an address in no network of the others, so that no answer reaches it."""
     networks = {
@@ -54,10 +61,9 @@ def unrouted_gid(case: Case) -> Finding | None:
     }
     for _, stalled in case.seen.of(events.Stalled):
         own = stalled.addresses if stalled.name == case.job.name else None
-        for rank, ip in zip(range(len(case.job.hosts)), own or (), strict=False):
-            if not ip or any(ip_address(ip) in network for network in networks):
+        for rank, (_, device, ip) in enumerate(zip(case.job.hosts, case.job.devices, own or (), strict=False)):
+            if not _is_address(ip) or any(ip_address(ip) in network for network in networks):
                 continue
-            device = case.job.devices[rank]
             text = (
                 f"{case.rank(rank)} has a wrong GID index for {device}: its address {ip} is in no network of a switch"
             )

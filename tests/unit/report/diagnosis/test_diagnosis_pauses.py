@@ -144,3 +144,9 @@ def test_marks_that_nobody_answers(run: Builder, counted: dict[str, tuple[int, .
         assert [other.cause for other in one.findings[1:]] == ([] if "rank 3" in said else ["paused"])
     else:
         assert one.finding.cause == "paused"
+
+
+def test_a_port_that_the_plan_does_not_have_is_no_error(run: Builder) -> None:
+    dropped = {"e3": {"SAI_QUEUE_STAT_DROPPED_PACKETS:3": 40, GROUP: 9000}, "e99": {TX: 30}}
+    one = slow(run).counters(7, leaf2=dropped).ends(7, ok=True).diagnosis()
+    assert one.finding.cause == "lossless-drop"

@@ -63,7 +63,7 @@ def test_a_rank_that_saves_a_checkpoint_now_and_then_is_not_slow(run: Builder, o
 
 
 @pytest.mark.parametrize(
-    ("address", "cause"), [("192.168.77.3", "wrong-gid"), ("10.0.0.3", "unknown"), ("", "unknown")]
+    ("address", "cause"), [("192.168.77.3", "wrong-gid"), ("10.0.0.3", "unknown"), ("", "unknown"), ("x", "unknown")]
 )
 def test_a_rank_whose_gid_is_of_an_address_that_nothing_routes(run: Builder, address: str, cause: str) -> None:
     used = ["10.0.0.1", "10.0.0.2", address, "10.0.0.4"]
