@@ -1,6 +1,7 @@
 """What `make quick`, `make lint` and `make release` are made of (tests/ci)."""
 
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -120,18 +121,44 @@ def test_the_catalogue_is_run_as_far_as_the_time_allows_and_the_rest_is_named(
 ) -> None:
     now, done = 0.0, []
 
-    def run(words: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(words: tuple[str, ...]) -> tuple[int, list[str]]:
         nonlocal now
-        if words[0] == "git":
-            return subprocess.CompletedProcess(words, 0, "5\n")
         now += 600
         done.append([*words[4:]])
-        return subprocess.CompletedProcess(words, int("b" in words))
+        return int("b" in words), ["✗ b as-is: fault, expected: healthy\n"] if "b" in words else []
 
     monkeypatch.setattr(catalogue, "shipped", lambda: [SimpleNamespace(name=name) for name in "abc"])
     monkeypatch.setattr(catalogue, "TOGETHER", 2)
-    monkeypatch.setattr(catalogue.subprocess, "run", run)
+    monkeypatch.setattr(catalogue, "run", run)
+    monkeypatch.setattr(catalogue.subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 0, "5\n"))
     monkeypatch.setattr(catalogue.time, "time", lambda: now)
     assert catalogue.main(minutes * 60) == int(["b"] in runs)
     assert done == runs
-    assert capsys.readouterr().out == (f"not run, because there was no time left: {left}\n" if left else "")
+    wrong = "\nnot as expected:\n✗ b as-is: fault, expected: healthy\n" if ["b"] in runs else ""
+    assert capsys.readouterr().out == wrong + (f"not run, because there was no time left: {left}\n" if left else "")
+
+
+PRINTED = """\
+b as-is: starts, expected: healthy
+a as-is: starts, expected: healthy
+b as-is: 0:00:01 users see: fault
+✗ b as-is: fault, expected: healthy   1 s virtual, 1 s wall
+✓ a as-is: healthy, as expected   1 s virtual, 1 s wall
+b
+✗ as-is   healthy   fault
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "wrong"),
+    [
+        (PRINTED, 0, []),
+        (PRINTED, 1, [line for line in PRINTED.splitlines() if "b as-is" in line]),
+        ("a as-is: starts\nTraceback\n", 1, ["a as-is: starts", "Traceback"]),
+    ],
+    ids=["as expected", "a wrong variant", "an end without a verdict"],
+)
+def test_what_was_wrong_of_the_catalogue_is_kept(printed: str, status: int, wrong: list[str]) -> None:
+    program = f"import sys; sys.stdout.write({printed!r}); sys.exit({status})"
+    code, lines = catalogue.run([sys.executable, "-c", program])
+    assert (code, "".join(lines).splitlines()) == (status, wrong)
