@@ -7,7 +7,11 @@ LOSSLESS, DSCP = 3, 26
 HOSTS = 8
 """Of each leaf; as many as uplinks."""
 SHIFTS = {"elephants": (0,), "alltoall": range(HOSTS)}
-SIZE = {"elephants": 400_000, "alltoall": 150_000}
+ROUNDS = {"elephants": 3, "alltoall": 1}
+"""Flowlets draw lots, and one draw may be lucky."""
+SIZE = {"elephants": 150_000, "alltoall": 150_000}
+COMPUTES_S = 0.2
+"""Between two rounds: longer than the gap of flowlets."""
 
 
 class Settings(Parameters):
@@ -68,33 +72,36 @@ class EcmpVsSpray(Scenario[Settings]):
             for flows in steps:
                 write(run, flows, 20_000)
 
-        size = SIZE[p.traffic]
-        before = [port.queue(LOSSLESS).sent_bytes for port in uplinks]
-        with run.step(f"{p.traffic}, {p.balancing}"):
-            seconds = sum(write(run, flows, size) for flows in steps)
-        sent = [port.queue(LOSSLESS).sent_bytes - then for port, then in zip(uplinks, before, strict=True)]
+        size, seconds, shares = SIZE[p.traffic], 0.0, []
+        for number in range(1, ROUNDS[p.traffic] + 1):
+            run.sleep(COMPUTES_S, "the ranks compute")
+            before = [port.queue(LOSSLESS).sent_bytes for port in uplinks]
+            with run.step(f"{p.traffic}, {p.balancing}, round {number}"):
+                seconds += sum(write(run, flows, size) for flows in steps)
+            sent = [port.queue(LOSSLESS).sent_bytes - then for port, then in zip(uplinks, before, strict=True)]
+            shares.append([part * HOSTS / sum(sent) for part in sent])
 
-        alone = len(steps) * link_bytes(size) * 8 / (near[0].sends.quality.rate or 1)
+        alone = len(shares) * len(steps) * link_bytes(size) * 8 / (near[0].sends.quality.rate or 1)
         used = alone / seconds
         receivers = [nic.rdma_counters()["out_of_sequence"] for nic in far]
         dropped = sum(port.queue(LOSSLESS).dropped_packets for port in uplinks)
-        run.note(used_percent=round(100 * used), seconds=round(seconds, 2), idle_uplinks=sent.count(0))
-        run.note(shares_percent=[round(100 * part / sum(sent)) for part in sent])
+        run.note(used_percent=round(100 * used), seconds=round(seconds, 2), idle_uplinks=shares[-1].count(0))
+        run.note(shares_percent=[round(100 * part / HOSTS) for part in shares[-1]])
         run.note(reordered=sum(nic.lossless.counters()["rx_reordered_packets"] for nic in far))
         run.expect("a fabric that drops nothing", dropped, 0)
         run.expect("receivers get all in order", sum(receivers), 0)
         text = f"the flows use {used:.0%} of the fabric"
-        if used < 0.5:
+        if used < 0.7:
             run.observe("fault", text)
-            run.expect("some uplinks have twice what is theirs", max(sent) * HOSTS / sum(sent), lambda part: part > 1.4)
+            run.expect("some uplinks have twice what is theirs", max(map(max, shares)), lambda part: part > 1.4)
         else:
             run.observe("healthy", text)
             run.expect("at least 90 %", used, lambda part: part >= 0.9)
-            run.expect("every uplink has its part (10 %)", [part * HOSTS / sum(sent) for part in sent], even)
+            run.expect("every uplink has its part (10 %)", shares, even)
 
 
-def even(parts: list[float]) -> bool:
-    return all(0.9 < part < 1.1 for part in parts)
+def even(shares: list[list[float]]) -> bool:
+    return all(0.9 < part < 1.1 for parts in shares for part in parts)
 
 
 def connected(near: HostInterface, far: HostInterface) -> Endpoint:
