@@ -90,14 +90,6 @@ static int recording(void)
     return !closed;
 }
 
-/* An object of MPI. A program that is linked with the library may have it in itself, by a copy relocation. */
-static void *object(const char *name)
-{
-    void *found = dlsym(RTLD_DEFAULT, name);
-
-    return found ? found : function(MPI, name);
-}
-
 static Comm world(void)
 {
     return object("ompi_mpi_comm_world");
@@ -183,8 +175,9 @@ static struct call *begin(const char *operation, int collective, long bytes, Com
     return call;
 }
 
-#define RECORD(name, collective, bytes, comm, peer, parameters, arguments) \
-    int MPI_##name parameters \
+#define RECORD(name, ...) RECORD_AS(MPI_##name, name, __VA_ARGS__)
+#define RECORD_AS(symbol, name, collective, bytes, comm, peer, parameters, arguments) \
+    int symbol parameters \
     { \
         static int (*real) parameters; \
         struct call *call; \
@@ -204,8 +197,11 @@ static struct call *begin(const char *operation, int collective, long bytes, Com
 #define P(...) __VA_ARGS__
 
 COLLECTIVE(Barrier, barrier, 0, NOBODY, P(Comm comm), P(comm))
-COLLECTIVE(Bcast, bcast, bytes(n, type), root, P(Out data, int n, Type type, int root, Comm comm),
-           P(data, n, type, root, comm))
+/* MPI_Bcast is in orders.c. */
+RECORD_AS(testbed_Bcast, Bcast, 1, bytes(n, type), comm, root, (Out data, int n, Type type, int root, Comm comm),
+          (data, n, type, root, comm))
+RECORD(Ibcast, 1, bytes(n, type), comm, root,
+       (Out data, int n, Type type, int root, Comm comm, Request *request), (data, n, type, root, comm, request))
 COLLECTIVE(Reduce, reduce, bytes(n, type), root, P(In in, Out out, int n, Type type, Op op, int root, Comm comm),
            P(in, out, n, type, op, root, comm))
 #define REDUCTION(name, small) \

@@ -30,6 +30,13 @@ SOCKET = "/run/testbed/ranks.sock"
 SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
 NAMESPACES = ("net", "uts", "ipc", "mnt")
+OF_TORCHRUN = {
+    "OMPI_COMM_WORLD_RANK": "RANK",
+    "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
+}
+"""Variables of mpirun, and those of torchrun that scripts read."""
 CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
@@ -70,7 +77,7 @@ def start() -> None:
 def build_shim() -> None:
     """Compile the library that is preloaded into ranks, if it does not exist yet."""
     if not os.path.exists(SHIM):
-        sources = [os.path.join(DIRECTORY, name) for name in ("shim.c", "flight.c")]
+        sources = [os.path.join(DIRECTORY, name) for name in ("shim.c", "flight.c", "orders.c")]
         subprocess.run(["tcc", "-shared", "-nostdlib", "-o", SHIM, *sources], check=True)
 
 
@@ -85,6 +92,7 @@ def warm_up() -> None:
     mpi()
     torch.set_num_threads(1)
     leave_libuv()
+    complete_mpi()
     # No backward pass: after one torch refuses to go on in a fork.
     weight = torch.nn.Linear(2, 1).requires_grad_(False).weight
     weight.grad = torch.zeros_like(weight)
@@ -106,6 +114,14 @@ def leave_libuv() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.") and getattr(module, "TCPStore", None) is original:
             module.TCPStore = Store  # type: ignore[attr-defined]
+
+
+def complete_mpi() -> None:
+    """Complete PyTorch's process groups of MPI. A program may have a module of the same name."""
+    import process_group  # type: ignore[import-not-found]
+
+    process_group.install()
+    del sys.modules["process_group"]
 
 
 def serve(listener: socket.socket) -> None:
@@ -167,7 +183,10 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     os.chdir(wanted["directory"])
     # A child that it spawns begins there.
     multiprocessing.process.ORIGINAL_DIR = wanted["directory"]  # type: ignore[attr-defined]
-    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
+    for name, value in wanted["environment"].items():
+        if name in OF_TORCHRUN:
+            os.environ.setdefault(OF_TORCHRUN[name], value)
+    rank = os.environ.get("RANK")
     if rank:
         record_steps(f"{os.environ['TESTBED_RANKS']}/steps-{rank}.jsonl")
     name = f"rank-{rank}" if rank else os.environ["TESTBED_LAUNCHER"]

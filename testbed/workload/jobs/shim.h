@@ -21,6 +21,14 @@ static void *function(const char *library, const char *name)
     return dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name);
 }
 
+/* An object of MPI. A program that is linked with the library may have it in itself, by a copy relocation. */
+static void *object(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+
+    return found ? found : function(MPI, name);
+}
+
 static long now_ns(void)
 {
     struct timespec now;
