@@ -3,7 +3,8 @@
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -20,8 +21,6 @@ from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
-LOOK_S = 0.05
-"""Seconds between two checks of the steps that are done."""
 NONE_DONE = "the job ended before its first step; without a torch optimizer steps are unknown: give a time, after 2s"
 
 
@@ -87,11 +86,11 @@ class Train(Scenario[Settings]):
                 environment=p.environment,
                 beside=FILES,
             )
-        stop = run.lab.scheduler.every(LOOK_S, Progress(run, job).look)
+        progress = Progress(run, job)
         with run.step("the job runs"):
-            missed = break_network(run, job, p.faults, began + p.limit)
+            missed = break_network(run, job, progress, p.faults, began + p.limit)
+            progress.wait(lambda: False, began + p.limit)
             failure, hung = wait(job, began + p.limit - run.now)
-        stop()
         ended = run.now
         came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
@@ -128,8 +127,18 @@ class Progress:
             text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
             self._run.lab.emit(JOB_STEP(number=self._done, seconds=times), "", text)
 
+    def wait(self, condition: Callable[[], bool], until: float) -> None:
+        """Wait for a condition or the job's end. Each step that a rank writes down wakes it."""
+        within = max(until - self._run.now, 0.0)
 
-def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -> list[str]:
+        def over() -> bool:
+            self.look()
+            return condition() or not self._job.running
+
+        self._run.lab.scheduler.wait(over, within, pause=within)
+
+
+def break_network(run: Run, job: Job, progress: Progress, faults: Sequence[Planned], until: float) -> list[str]:
     """Inject the faults when their time comes. Return those whose step never came, and why."""
     missed: list[str] = []
     for planned in faults:
@@ -138,7 +147,7 @@ def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -
     by_step = [planned for planned in faults if planned.after_step is not None]
     for planned in sorted(by_step, key=lambda one: one.after_step or 0):
         number = planned.after_step or 0
-        wait_for_step(run, job, number, until)
+        progress.wait(partial(reached, job, number), until)
         done = job.steps_done()
         if done >= number and job.running:
             run.inject(planned.made(), lasting=planned.lasting_s, may_outlast_run=True)
@@ -148,10 +157,8 @@ def break_network(run: Run, job: Job, faults: Sequence[Planned], until: float) -
     return missed
 
 
-def wait_for_step(run: Run, job: Job, number: int, until: float) -> None:
-    """Return when every rank has done so many steps, or will not."""
-    within = max(until - run.now, 0.0)
-    run.lab.scheduler.wait(lambda: job.steps_done() >= number or not job.running, within, pause=LOOK_S)
+def reached(job: Job, step: int) -> bool:
+    return job.steps_done() >= step
 
 
 def wait(job: Job, within: float) -> tuple[Failure | None, str]:

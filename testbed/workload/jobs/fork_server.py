@@ -30,13 +30,6 @@ SOCKET = "/run/testbed/ranks.sock"
 SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
 NAMESPACES = ("net", "uts", "ipc", "mnt")
-OF_TORCHRUN = {
-    "OMPI_COMM_WORLD_RANK": "RANK",
-    "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
-}
-"""Variables of mpirun, and those of torchrun that scripts read."""
 CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
@@ -183,10 +176,7 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     os.chdir(wanted["directory"])
     # A child that it spawns begins there.
     multiprocessing.process.ORIGINAL_DIR = wanted["directory"]  # type: ignore[attr-defined]
-    for name, value in wanted["environment"].items():
-        if name in OF_TORCHRUN:
-            os.environ.setdefault(OF_TORCHRUN[name], value)
-    rank = os.environ.get("RANK")
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
     if rank:
         record_steps(f"{os.environ['TESTBED_RANKS']}/steps-{rank}.jsonl")
     name = f"rank-{rank}" if rank else os.environ["TESTBED_LAUNCHER"]

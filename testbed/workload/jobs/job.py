@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ LOOK_S = 0.1
 """Seconds between two checks of how many calls its ranks have completed."""
 STALL_S = 1.5
 """Seconds between two checks of its ranks' progress; one that waited in the same call at both has stalled."""
+STALL_SHARE = 1 / 16
+"""Of a stall's length so far: the seconds to the next check, if they are more."""
 STATUS = {
     "transport retry counter exceeded": "RETRY_EXC_ERR",
     "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
@@ -100,35 +103,50 @@ class Watch:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._before: list[Call | None] = []
-        self._stalled = False
+        self._before: list[bytes] = []
+        self._stalled_at: float | None = None
+        self._plan()
 
-    def look(self) -> None:
+    def stop(self) -> None:
+        self._cancel()
+
+    def _plan(self) -> None:
+        scheduler = self._job.lab.scheduler
+        stalled_s = 0.0 if self._stalled_at is None else time.monotonic() - self._stalled_at
+        self._cancel = scheduler.after(max(STALL_S, stalled_s * STALL_SHARE), self._look)
+
+    def _look(self) -> None:
         job = self._job
-        now = [recorder.last(recorder.path(job.directory, rank.number), rank, job.lab.zero_ns) for rank in job.ranks]
-        waits = [call for call in now if call and call.ended is None]
-        if now == self._before and waits and not self._stalled:
-            self._stalled = True
-            since = max(call.began for call in waits)
-            calls = [call.json() for call in waits]
-            text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
-            pairs = {str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device}
-            stalled = events.JOB_STALLED(
-                name=job.name,
-                since_ns=since,
-                waiting=calls,
-                queue_pairs=pairs,
-                addresses=[self._address(rank) for rank in job.ranks],
-            )
-            job.lab.emit(stalled, "", text)
-        elif now != self._before and self._stalled:
-            self._stalled = False
+        now = [recorder.progress(self._file(rank)) for rank in job.ranks]
+        if now == self._before and self._stalled_at is None and any(map(recorder.waits, now)):
+            self._stalled_at = time.monotonic()
+            self._report()
+        elif now != self._before and self._stalled_at is not None:
+            self._stalled_at = None
             job.lab.emit(events.JOB_RESUMED(name=job.name), "", f"{job.name} goes on")
         self._before = now
+        self._plan()
+
+    def _report(self) -> None:
+        job = self._job
+        last = [recorder.last(self._file(rank), rank, job.lab.zero_ns) for rank in job.ranks]
+        waits = [call for call in last if call and call.ended is None]
+        stalled = events.JOB_STALLED(
+            name=job.name,
+            since_ns=max(call.began for call in waits),
+            waiting=[call.json() for call in waits],
+            queue_pairs={str(rank.host): self._queue_pairs(rank) for rank in job.ranks if rank.device},
+            addresses=[self._address(rank) for rank in job.ranks],
+        )
+        text = f"{job.name} stalls: {len(waits)} of {len(job.ranks)} ranks wait in {waits[0].operation}"
+        job.lab.emit(stalled, "", text)
+
+    def _file(self, rank: Rank) -> Path:
+        return recorder.path(self._job.directory, rank.number)
 
     def _address(self, rank: Rank) -> str:
         """Return the address of the GID that a rank uses; empty if that is not known."""
-        index = recorder.gid(recorder.path(self._job.directory, rank.number))
+        index = recorder.gid(self._file(rank))
         if index is not None and rank.device:
             with contextlib.suppress(TestbedError):  # the device may be gone
                 return gid_address(rank, index)
@@ -155,7 +173,6 @@ class Job:
         self._processes: list[Process] = []
         self._links: list[Path] = []
         self._watch = Watch(self)
-        self._unwatch = lab.scheduler.every(STALL_S, self._watch.look)
         if ranks:
             self._begin(ranks)
 
@@ -276,7 +293,7 @@ class Job:
     def close(self) -> None:
         """End what still runs, and wait until it is gone: queue pairs must go before their device. The ranks' records
         become flight.jsonl."""
-        self._unwatch()
+        self._watch.stop()
         for process in self._processes:
             process.stop()
         self._kill(self._processes_left)

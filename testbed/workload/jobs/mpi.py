@@ -155,6 +155,15 @@ def write_settings(job: Job, rank: Rank) -> None:
     of_host = {"namespace": rank.host.namespace, "devices": str(own_devices.directory(rank.host.namespace))}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
     (job.directory / f"{rank.host}.env").write_text("".join(lines))
-    of_rank = {"UCX_NET_DEVICES": f"{rank.device}:1", "UCX_IB_GID_INDEX": str(rank.gid)}
+    beside = [other.number for other in job.ranks if other.host == rank.host]
+    of_rank = {
+        "UCX_NET_DEVICES": f"{rank.device}:1",
+        "UCX_IB_GID_INDEX": rank.gid,
+        # As torchrun sets them: scripts read these.
+        "RANK": rank.number,
+        "WORLD_SIZE": len(job.ranks),
+        "LOCAL_RANK": beside.index(rank.number),
+        "LOCAL_WORLD_SIZE": len(beside),
+    }
     lines = [f'export {key}="${{{key}:-{value}}}"\n' for key, value in of_rank.items()]  # the caller's own win
     (job.directory / f"rank-{rank.number}.env").write_text("".join(lines))

@@ -148,7 +148,7 @@ class PodJob(Job):
 
     def close(self) -> None:
         """Stop following the job. Its pods stay, as their job's policy says."""
-        self._unwatch()
+        self._watch.stop()
         self._clear()
 
 

@@ -59,22 +59,37 @@ def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
         yield _call(data, _place(number % CALLS), rank, names, zero_ns)
 
 
-def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
-    """Return the last call of a rank, None if there is none yet. It reads no other one: the watchdog looks often."""
+def progress(file: Path) -> bytes:
+    """Return a record of how far a rank has come, which is another one with each call that begins or ends; empty if it
+    has called nothing yet. A job's watchdog looks often, so it takes no Python object of a call."""
     try:
         handle = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
-        return None
+        return b""
     try:
         head = os.pread(handle, HEAD.size, 0)
-        if len(head) < HEAD.size or os.fstat(handle).st_size < _place(CALLS):
-            return None
-        count, groups, _ = HEAD.unpack(head)
-        known = head + os.pread(handle, groups * GROUP.size, HEAD.size)
-        data = os.pread(handle, CALL.size, _place((count - 1) % CALLS)) if count else b""
+        if len(head) < HEAD.size:
+            return b""
+        count, _, _ = HEAD.unpack(head)
+        return os.pread(handle, CALL.size, _place((count - 1) % CALLS)) if count else b""
     finally:
         os.close(handle)
-    return _call(data, 0, rank, list(_communicators(known, groups)), zero_ns) if count else None
+
+
+def waits(progress: bytes) -> bool:
+    """Return whether a rank is in a call."""
+    return len(progress) == CALL.size and not CALL.unpack(progress)[2]
+
+
+def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
+    """Return the last call of a rank, None if there is none yet."""
+    data = file.read_bytes() if file.exists() else b""
+    if len(data) < _place(CALLS):
+        return None
+    count, groups, _ = HEAD.unpack_from(data)
+    return (
+        _call(data, _place((count - 1) % CALLS), rank, list(_communicators(data, groups)), zero_ns) if count else None
+    )
 
 
 def gid(file: Path) -> int | None:

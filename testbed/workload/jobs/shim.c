@@ -1,8 +1,9 @@
 /* Preloaded into ranks.
  *
  * A rank that waits for the network sleeps instead of asking UCX again and again: one that has been idle for t sleeps
- * t/16 before it asks again, 2 us to 0.1 s, so a wait gets at most a sixteenth longer. On the virtual clock a rank that
- * spins costs what it would have to compute; and with one CPU it keeps its peers from running.
+ * t/16 before it asks again, 2 us to 1 s, so a wait gets at most a sixteenth longer. On the virtual clock a rank that
+ * spins costs what it would have to compute; and with one CPU it keeps its peers from running. A longer sleep is one in
+ * the kernel until a completion wakes it, for which UCX is told at its beginning that its events are wanted.
  *
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
  * lab's network nor a log of their own, and wait for them for ever.
@@ -14,12 +15,47 @@
  */
 #include "shim.h"
 #define SHORTEST_NS 2000L
-#define LONGEST_NS 100000000L
+#define LONGEST_NS 1000000000L
+#define ASLEEP_NS 10000000L /* a pause from which a completion wakes */
+#define WAKEUP (1L << 4)   /* UCP_FEATURE_WAKEUP */
+#define POLLIN 1
 #define NO_SPAWN "MPI_Comm_spawn is not possible in a job of a lab: start all ranks with mpirun"
+
+struct pollfd { int file; short wanted, found; };
+extern int poll(struct pollfd *of, unsigned long number, int milliseconds);
+struct parameters { unsigned long fields, features; }; /* the head of ucp_params_t */
 
 static unsigned (*real)(void *worker);
 static long idle_since;
 static int spawn_error;
+
+int ucp_init_version(unsigned major, unsigned minor, struct parameters *parameters, void *config, void **context)
+{
+    int (*init)(unsigned, unsigned, struct parameters *, void *, void **) =
+        (int (*)(unsigned, unsigned, struct parameters *, void *, void **))function("libucp.so.0", "ucp_init_version");
+    unsigned long features = parameters->features;
+    int status;
+
+    parameters->features |= WAKEUP;
+    status = init(major, minor, parameters, config, context);
+    parameters->features = features;
+    return status;
+}
+
+/* Sleeps until a worker has something to do, for so many milliseconds at most. */
+static void sleep_in_kernel(void *worker, int milliseconds)
+{
+    static int (*arm)(void *), (*file_of)(void *, int *); /* finding them costs more than all else */
+    struct pollfd events = {-1, POLLIN, 0};
+
+    if (!arm) {
+        file_of = (int (*)(void *, int *))function("libucp.so.0", "ucp_worker_get_efd");
+        arm = (int (*)(void *))function("libucp.so.0", "ucp_worker_arm");
+    }
+    if (file_of(worker, &events.file) || arm(worker))
+        return; /* there is something to do */
+    poll(&events, 1, milliseconds);
+}
 
 unsigned ucp_worker_progress(void *worker)
 {
@@ -44,7 +80,10 @@ unsigned ucp_worker_progress(void *worker)
         pause.tv_nsec = SHORTEST_NS;
     if (pause.tv_nsec > LONGEST_NS)
         pause.tv_nsec = LONGEST_NS;
-    nanosleep(&pause, 0);
+    if (pause.tv_nsec < ASLEEP_NS)
+        nanosleep(&pause, 0);
+    else
+        sleep_in_kernel(worker, pause.tv_nsec / 1000000);
     return 0;
 }
 

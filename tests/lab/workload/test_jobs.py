@@ -89,6 +89,21 @@ def test_ranks_add_up_over_roce_and_over_nothing_else(lab, start):
     assert not job.scratch.exists()
 
 
+def cpu_s(job) -> float:
+    """The CPU seconds that the processes of a job have taken, by the scheduler's own clock: ticks are too coarse."""
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in job._processes_left()) / 1e9
+
+
+def test_ranks_that_wait_sleep(lab, start):
+    job = start("deadlock.py")
+    assert lab.scheduler.wait(lambda: [len(job.calls(rank, "Recv")) for rank in (0, 1)] == [1, 1], within=JOB_S)
+    before = cpu_s(job)
+    lab.scheduler.sleep(600)
+    assert cpu_s(job) - before < 0.1
+    with pytest.raises(DeadlineError):
+        job.check(1)
+
+
 @pytest.mark.parametrize("program", ["allreduce.py", "native"])
 def test_calls_of_a_rank_on_the_launcher_s_host_are_recorded_too(lab, hosts, native, program):
     job = mpirun(lab, hosts, native if program == "native" else PROGRAMS / program, launcher=hosts[0])
