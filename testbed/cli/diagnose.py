@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 
 import click
@@ -13,13 +15,17 @@ from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, size
 from testbed.errors import InputError
+from testbed.records import bundle as bundle_package
+from testbed.records.bundle import Bundle, reproduction
 from testbed.records.difference import variants
 from testbed.report.diagnosis import diagnose as diagnoses
+from testbed.report.diagnosis import diagnose_bundle
 from testbed.report.diagnosis.calls import Collective, ranks
 from testbed.report.diagnosis.rules import Diagnosis
 
 MOST_WAITS = 4
 MOST_BESIDE = 3
+MOST_REMARKS = 8
 
 
 @click.command(
@@ -33,16 +39,44 @@ MOST_BESIDE = 3
     Jobs are started by mpirun or torchrun, or are the collectives of a Group; in a run without any, the queue pairs of
     its scenario are diagnosed.
 
+    With --from it reads what was collected of a real cluster instead: what hosts and switches printed, logs, flight
+    records. docs/diagnosis.md has the layout of DIR. What nothing there says is not known, and no rule takes it for
+    well. --topology-out writes that cluster as a lab, to reproduce the failure in.
+
     Exit status: 0 all jobs are healthy, 1 a job is not, 2 wrong usage, no run directory, no job or damaged files."""
 )
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--from", "collected", metavar="DIR", type=click.Path(path_type=Path), help="Files of a real cluster.")
+@click.option(
+    "--topology-out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --from: write the cluster as a topology file.",
+)
+@click.option("--collect-script", is_flag=True, help="Print the script that collects what a host has, and end.")
 @json_option()
-def diagnose(directory: Path, as_json: bool) -> int:
-    found = {name: diagnoses(place) for name, place in variants(directory).items()}
+def diagnose(
+    directory: Path | None, collected: Path | None, topology_out: Path | None, collect_script: bool, as_json: bool
+) -> int:
+    if collect_script:
+        click.echo(resources.files(bundle_package).joinpath("collect.sh").read_text(), nl=False)
+        return 0
+    if (directory is None) == (collected is None):
+        raise click.UsageError("give a RUN, or --from DIR")
+    if topology_out and collected is None:
+        raise click.UsageError("--topology-out needs --from")
+    if collected is not None:
+        bundle = Bundle.read(collected)
+        found = {"bundle": diagnose_bundle(bundle)}
+        if topology_out:
+            topology_out.write_text(reproduction.topology(bundle))
+    else:
+        assert directory is not None
+        found = {name: diagnoses(place) for name, place in variants(directory).items()}
     if not any(found.values()):
         raise InputError(
             "no job of several ranks ran here, or the version of testbed that made the run recorded none",
-            where=str(directory),
+            where=str(collected or directory),
             hint="Jobs are started by mpirun, torchrun or Group of testbed.workload; without one, the queue pairs of "
             "the scenario are diagnosed. The report shows what other programs did.",
         )
@@ -77,6 +111,10 @@ def facts(one: Diagnosis) -> Table:
 def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
     finding, case = one.finding, one.case
     job = case.job
+
+    def seconds(nanoseconds: int) -> str:
+        return moment(nanoseconds, case.seen.epoch)
+
     yield "", finding.text
     if not one.healthy:
         yield "since", seconds(finding.since)
@@ -99,6 +137,8 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
             yield "" if number else "evidence", f"{seconds(t)}  {text}"
     for number, (t, text) in enumerate(one.unexplained):
         yield "" if number else "unexplained", f"{seconds(t)}  {text}"
+    for number, text in enumerate(case.seen.remarks[:MOST_REMARKS]):
+        yield "" if number else "not known", text
 
 
 def stop(stuck: Collective) -> str:
@@ -109,5 +149,9 @@ def stop(stuck: Collective) -> str:
     return f"collective {stuck.sequence}, {what}: {waiting}{absent}"
 
 
-def seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e9:.3f} s"
+def moment(nanoseconds: int, epoch: int | None) -> str:
+    """Return a time for people: seconds of a run, or that of a real cluster in UTC."""
+    if epoch is None:
+        return f"{nanoseconds / 1e9:.3f} s"
+    t = epoch + nanoseconds
+    return f"{datetime.fromtimestamp(t // 10**9, UTC):%Y-%m-%d %H:%M:%S}.{t % 10**9 // 10**6:03} UTC"

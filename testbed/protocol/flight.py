@@ -1,5 +1,6 @@
 """The lines of flight.jsonl: MPI calls of a job's ranks."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,3 +50,14 @@ def read(line: Any) -> Call:
         }:
             return Call(rank, host, number, operation, communicator, sequence, size, peer, began, ended)
     raise ValueError("is not a line of a flight record")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in words: ``0-2,5``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == end else f"{first}-{end}" for first, end in runs)

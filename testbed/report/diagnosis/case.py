@@ -62,6 +62,8 @@ class Case:
         first = f"{self.rank(job.rank)} ends first" if job.rank is not None else ""
         how = ": ".join(part for part in (job.status, job.failure) if part)
         reason = f"{first}: {how}" if first and how else first or how
+        if job.ok is None and not self.seen.whole:
+            return f"has no known end{f'; {reason}' if reason else ''}"
         if job.late or job.ok is None:
             return f"was still running when it was stopped{f'; {reason}' if reason else ''}"
         return reason or "ends without success"

@@ -53,6 +53,12 @@ class Observations:
     """Logs by job and rank."""
     tables_at: Callable[[int], Tables] = lambda _: {}
     """Function that returns the tables of all switches at a time."""
+    epoch: int | None = None
+    """The zero of times in nanoseconds since 1970; None for the begin of a run."""
+    whole: bool = True
+    """Whether the network has no other nodes, links, addresses and counters than these."""
+    remarks: Sequence[str] = ()
+    """What could not be read."""
 
     @classmethod
     def read(cls, directory: Path) -> Observations:

@@ -10,6 +10,7 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 
 import atexit
 import ctypes
+import gc
 import itertools
 import json
 import multiprocessing.process
@@ -91,6 +92,9 @@ def warm_up() -> None:
     weight.grad = torch.zeros_like(weight)
     torch.optim.SGD([weight], lr=0.1).step()
     _ = mpi4py, DistributedDataParallel
+    # A rank's collections would write to all of these objects, and so copy their pages: 32 ranks have no room for that.
+    gc.collect()
+    gc.freeze()
 
 
 def leave_libuv() -> None:

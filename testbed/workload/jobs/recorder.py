@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from testbed.protocol import FLIGHT
-from testbed.protocol.flight import Call
+from testbed.protocol.flight import Call, ranges
 from testbed.protocol.flight import read as of_line
 from testbed.workload.jobs.placement import Rank
 
@@ -121,14 +121,3 @@ def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]
         name = ranges(members[:size]) + (f" of {size}" if size > len(members) else "")
         seen[name] += 1
         yield name + (f"#{seen[name]}" if seen[name] > 1 else ""), members[:size]
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return numbers in words: ``0-2,5``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == end else f"{first}-{end}" for first, end in runs)

@@ -155,6 +155,8 @@ class Diagnosis:
             "also": [self._json(one) for one in self.findings[1:]],
             "unexplained": _json(self.unexplained),
             "remarks": _json(self.remarks),
+            "epoch": self.case.seen.epoch,
+            "not_known": list(self.case.seen.remarks),
         }
 
     def _json(self, found: Finding) -> dict[str, Any]:

@@ -73,6 +73,8 @@ def duplicate_ip(case: Case) -> Finding | None:
 
 def no_path(case: Case) -> Finding | None:
     """Find two ranks whose NICs no cable joins, by way of switches."""
+    if not case.seen.whole:
+        return None
     parts = case.parts
     first: tuple[int, tuple[str, str]] | None = None
     for end, ranks in sorted(case.ports.items(), key=lambda one: one[1]):

@@ -27,6 +27,8 @@ class Down:
     since: int
     until: int | None
     why: str
+    carrier: bool = False
+    """Whether it found that the other end is gone."""
 
     def lasts(self, t: int) -> bool:
         return self.since <= t and (self.until is None or t < self.until)
@@ -40,6 +42,9 @@ def downs(case: Case) -> list[Down]:
         match data:
             case events.Link(interface=interface, state="up" | "down" as state):
                 end, up = (event["node"], interface), state == "up"
+            # In a lab the other end itself says so.
+            case events.Link(interface=interface, carrier=bool(up)) if not case.seen.whole:
+                end = event["node"], interface
             case events.Port(port=port):
                 end, up = (event["node"], port), data.kind is events.PORT_ENABLED
             case _:
@@ -50,9 +55,17 @@ def downs(case: Case) -> list[Down]:
             first = begun.pop(end)
             if at(event) > case.job.began and at(first) < case.job.ended:
                 until = at(event) if at(event) < case.job.ended else None
-                found.append(Down(*end, at(first), until, first["text"]))
-    left = [Down(*end, at(first), None, first["text"]) for end, first in begun.items() if at(first) < case.job.ended]
+                found.append(Down(*end, at(first), until, first["text"], _no_carrier(first)))
+    left = [
+        Down(*end, at(first), None, first["text"], _no_carrier(first))
+        for end, first in begun.items()
+        if at(first) < case.job.ended
+    ]
     return sorted([*found, *left], key=lambda one: one.since)
+
+
+def _no_carrier(event: Event) -> bool:
+    return event["data"].get("carrier") is False
 
 
 def link_name(case: Case, node: str, interface: str) -> str:
@@ -79,7 +92,7 @@ def ranks_at(case: Case, node: str, interface: str) -> list[int]:
 
 def nic_down(case: Case) -> Finding | None:
     """Find a host's own end of a link that is down."""
-    return _down(case, "nic-down", lambda down: down.node not in case.seen.gateways, "its own NIC {link} is down")
+    return _down(case, "nic-down", lambda down: not _of_switch(case, down), "its own NIC {link} is down")
 
 
 def switch_down(case: Case) -> Finding | None:
@@ -103,7 +116,12 @@ def switch_down(case: Case) -> Finding | None:
 
 def link_down(case: Case) -> Finding | None:
     """Find a switch's end of a rank's link, or of one between switches, that is down."""
-    return _down(case, "link-down", lambda down: down.node in case.seen.gateways, "its link {link} is down")
+    return _down(case, "link-down", lambda down: _of_switch(case, down), "its link {link} is down")
+
+
+def _of_switch(case: Case, down: Down) -> bool:
+    """Return whether a host's own end is not what is down."""
+    return down.carrier or down.node in case.seen.gateways
 
 
 def link_flap(case: Case) -> Finding | None:

@@ -1,0 +1,174 @@
+"""The files of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from testbed.errors import InputError
+from testbed.protocol.flight import Call
+from testbed.records.bundle import clocks, flights, logs, nodes
+from testbed.records.bundle.model import Node
+from testbed.records.regular_files import contents
+
+MOST_FILES = 20_000
+RANK_LOG = "rank-"
+
+
+@dataclass
+class Job:
+    """A job: the hosts of its ranks, and the RDMA device of each, empty where it is not known."""
+
+    name: str
+    hosts: list[str]
+    devices: list[str]
+    calls: list[Call] = field(default_factory=list)
+    logs: dict[int, str] = field(default_factory=dict)
+    status: int | None = None
+    """Exit status of its launcher."""
+
+
+@dataclass
+class Bundle:
+    """What was collected. Times of all nodes are those of one clock, nanoseconds since 1970, as far as the clocks
+    are known; `unknown_clocks` are the nodes for which they are not."""
+
+    nodes: dict[str, Node]
+    jobs: list[Job]
+    changes: dict[tuple[str, str], list[logs.LinkChange]]
+    ahead: dict[str, int]
+    years: dict[str, int]
+    remarks: list[str]
+
+    @property
+    def unknown_clocks(self) -> list[str]:
+        return sorted(name for name in self.nodes if name not in self.ahead)
+
+    @classmethod
+    def read(cls, directory: Path) -> Bundle:
+        """Read a bundle. InputError if it is none."""
+        if not directory.is_dir():
+            raise InputError("is no directory", where=str(directory), hint="See docs/diagnosis.md, Real clusters.")
+        remarks: list[str] = []
+        found: dict[str, Node] = {}
+        changes: dict[tuple[str, str], list[logs.LinkChange]] = {}
+        for place, switch in (("hosts", False), ("switches", True)):
+            for path in _files(directory / place, ".txt"):
+                node = nodes.read(path.stem, _text(path, remarks), switch=switch)
+                found[node.name] = node
+                remarks += node.remarks
+            for path in _files(directory / place, ".log"):
+                node_time = found[path.stem].collected if path.stem in found else None
+                year = _year(node_time or path.stat().st_mtime_ns)
+                for change in logs.link_changes(_text(path, remarks), year):
+                    changes.setdefault((path.stem, change.port), []).append(change)
+                found.setdefault(path.stem, Node(path.stem, switch))
+        jobs = [_job(path, found, remarks) for path in sorted(_directories(directory / "jobs"))]
+        if not found and not jobs:
+            raise InputError(
+                "has nothing of a cluster: no hosts/*.txt, no switches/*.txt, no jobs/*",
+                where=str(directory),
+                hint="docs/diagnosis.md has the layout; collect.sh prints what a host has.",
+            )
+        years = {name: _year(node.collected) for name, node in found.items() if node.collected}
+        made = cls(found, [job for job in jobs if job], changes, {}, years, remarks)
+        asked = {name: node.collected - node.asked for name, node in found.items() if node.asked and node.collected}
+        times = {end: [(one.t, one.up) for one in own] for end, own in changes.items()}
+        calls = [call for job in made.jobs for call in job.calls]
+        made.ahead = clocks.ahead(asked, calls, times, made.peers)
+        return made
+
+    @property
+    def peers(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """The other ends of links: by LLDP, else by the port at which one switch alone, or the one with the fewest MACs
+        there, has the MAC of a host's interface."""
+        found: dict[tuple[str, str], tuple[str, str]] = {}
+        for node in self.nodes.values():
+            for port, (other, theirs) in node.cables.items():
+                if other in self.nodes:
+                    found[node.name, port] = other, theirs
+                    found.setdefault((other, theirs), (node.name, port))
+        for node in self.nodes.values():
+            for interface in node.interfaces.values() if not node.switch else ():
+                if interface.mac and (node.name, interface.name) not in found:
+                    ports = list(self._ports(interface.mac, found))
+                    if ports:
+                        _, end = min(ports)
+                        found[node.name, interface.name] = end
+                        found.setdefault(end, (node.name, interface.name))
+        return found
+
+    def _ports(self, mac: str, cabled: dict[tuple[str, str], tuple[str, str]]) -> Iterator[tuple[int, tuple[str, str]]]:
+        """Yield the ports of switches at which a MAC is, each with the number of MACs there."""
+        for node in self.nodes.values():
+            for (_, known), port in node.macs.items() if node.switch else ():
+                if known == mac and (node.name, port) not in cabled:
+                    yield len({other for (_, other), own in node.macs.items() if own == port}), (node.name, port)
+
+    def year(self, name: str) -> int:
+        """Return the year of a node's log, for lines that have none."""
+        return self.years.get(name, datetime.now(UTC).year)
+
+    def common(self, node: str, t: int) -> int:
+        """Return a time of a node's clock by the common one."""
+        return t - self.ahead.get(node, 0)
+
+
+def _files(directory: Path, suffix: str) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    found = sorted(path for path in directory.iterdir() if path.suffix == suffix and path.is_file())
+    if len(found) > MOST_FILES:
+        raise InputError(f"has {len(found)} files; {MOST_FILES} are read at most", where=str(directory))
+    return found
+
+
+def _directories(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
+
+
+def _text(path: Path, remarks: list[str]) -> str:
+    try:
+        return contents(path).decode(errors="replace")
+    except OSError as error:
+        remarks.append(f"{path.name} cannot be read: {error.strerror}")
+        return ""
+
+
+def _year(t: int) -> int:
+    return datetime.fromtimestamp(t / 1e9, UTC).year
+
+
+def _job(directory: Path, found: dict[str, Node], remarks: list[str]) -> Job | None:
+    """Read a job's directory; None without the hosts of its ranks."""
+    rows = [line.split() for line in _text(directory / "hosts", remarks).split("\n") if line.strip()]
+    if not rows:
+        remarks.append(f"job {directory.name} is left out: jobs/{directory.name}/hosts names no host of a rank")
+        return None
+    hosts = [row[0].partition(".")[0] if row[0] not in found else row[0] for row in rows]
+    devices = [row[1] if row[1:] else _device(found.get(host)) for row, host in zip(rows, hosts, strict=True)]
+    job = Job(directory.name, hosts, devices)
+    for rank, path in flights.dumps(directory / "flight"):
+        if rank >= len(hosts):
+            remarks.append(f"{path.name}: the job has no rank {rank}")
+            continue
+        try:
+            job.calls += flights.read(path, rank, hosts[rank])
+        except ValueError as error:
+            remarks.append(f"jobs/{job.name}/flight/{path.name} {error}")
+    for rank in range(len(hosts)):
+        path = directory / f"{RANK_LOG}{rank}.log"
+        if path.is_file():
+            job.logs[rank] = _text(path, remarks)
+    status = directory / "status"
+    if status.is_file() and (text := _text(status, remarks).strip()).lstrip("-").isdigit():
+        job.status = int(text)
+    return job
+
+
+def _device(node: Node | None) -> str:
+    """Return the RDMA device of a host that has one."""
+    own = [one.rdma for one in node.interfaces.values() if one.rdma and one.addresses] if node else []
+    return own[0] if len(own) == 1 else ""

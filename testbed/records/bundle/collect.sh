@@ -1,0 +1,50 @@
+#!/bin/sh
+# Prints what `testbed diagnose --from` reads of a host, or of a switch with Linux (SONiC, Cumulus): addresses, neighbours,
+# MACs, RDMA devices, LLDP, and counters, twice. It installs and changes nothing; programs that are missing are left out.
+#
+#   for host in gpu1 gpu2; do
+#       ssh "$host" sudo sh -s "$(date +%s.%N)" < collect.sh > bundle/hosts/"$host".txt &
+#   done; wait
+#
+# The first argument is the time here, by which clocks are compared; the second the seconds between two readings.
+show() {
+    command -v "$1" >/dev/null || return 0
+    printf '### %s\n' "$*"
+    "$@" 2>/dev/null
+    echo
+}
+nics() { ls /sys/class/net | grep -v '^lo$'; }
+counters() {
+    show date +%s.%N
+    show ip -j -s -s link
+    show rdma -j statistic
+    for nic in $(nics); do
+        show ethtool -S "$nic"
+    done
+}
+printf '### asked at\n%s\n\n' "$1"
+show date +%s.%N
+show hostname
+show uname -sr
+[ -e /etc/sonic/sonic_version.yml ] && show cat /etc/sonic/sonic_version.yml
+[ -e /etc/lsb-release ] && show cat /etc/lsb-release
+counters
+show ip -j -d address
+show ip -j route
+show ip -j -6 route
+show ip -j -s neighbour
+show bridge -j -s fdb
+show bridge -j vlan
+show rdma -j link
+show rdma -j resource show qp
+for place in /sys/class/infiniband/*/ports/*/gids/*; do
+    [ -e "$place" ] && gid=$(cat "$place" 2>/dev/null) && [ "$gid" != 0000:0000:0000:0000:0000:0000:0000:0000 ] &&
+        printf '### gid %s\n%s\n\n' "$place" "$gid"
+done
+for nic in $(nics); do
+    show ethtool "$nic"
+    show ethtool -a "$nic"
+done
+show lldpctl -f json
+sleep "${2:-10}"
+counters

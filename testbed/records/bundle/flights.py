@@ -1,0 +1,136 @@
+"""Flight records of PyTorch's process groups, which NCCL's watchdog dumps: nccl_trace_rank_<n>, a pickle, or JSON.
+
+A pickle is a program, and comes from outside: only its plain values are read (lists, dictionaries, tuples, texts,
+numbers), and anything else is refused. The format is that of torch/csrc/distributed/c10d/FlightRecorder.hpp.
+"""
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+from testbed.protocol.flight import Call, ranges
+from testbed.records import json_files
+from testbed.records.regular_files import contents
+
+NUMBER = re.compile(r".*?(\d+)(?:\.(?:json|pkl|pickle))?")
+"""The name of a dump: its rank is the last number."""
+OPERATIONS = {
+    "all_reduce": "Allreduce", "allreduce": "Allreduce", "broadcast": "Bcast", "reduce": "Reduce",
+    "all_gather": "Allgather", "_all_gather_base": "Allgather", "_allgather_base": "Allgather",
+    "all_gather_into_tensor": "Allgather", "reduce_scatter": "Reduce_scatter_block",
+    "_reduce_scatter_base": "Reduce_scatter_block", "reduce_scatter_tensor": "Reduce_scatter_block",
+    "all_to_all": "Alltoall", "barrier": "Barrier", "all_reduce_barrier": "Barrier", "gather": "Gather",
+    "scatter": "Scatter",
+}  # fmt: skip
+"""Names of c10d's collectives, and those of MPI."""
+OF_TWO = re.compile(r"(?P<what>send|recv) (?P<one>\d+)(?:->|<-)(?P<other>\d+)")
+BYTES = {
+    "Byte": 1,
+    "Char": 1,
+    "Bool": 1,
+    "Half": 2,
+    "BFloat16": 2,
+    "Short": 2,
+    "Int": 4,
+    "Float": 4,
+    "Long": 8,
+    "Double": 8,
+}
+MOST_CALLS = 100_000
+
+
+def dumps(directory: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the files of a directory that may be dumps, with their ranks."""
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if path.is_file() and (found := NUMBER.fullmatch(path.name)):
+            yield int(found[1]), path
+
+
+class _Plain(pickle._Unpickler):
+    """The one in Python: the other takes memory for any number that a pickle says it will remember."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it has an object of {module[:40]}.{name[:40]}; a flight record has none")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to something outside")
+
+
+def read(path: Path, rank: int, host: str) -> list[Call]:
+    """Return a rank's calls, by its own clock in nanoseconds since 1970. ValueError for what is no flight record."""
+    try:
+        data = contents(path)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    if data.lstrip()[:1] == b"{":
+        found = json_files.parsed(data)
+    else:
+        try:
+            found = _Plain(io.BytesIO(data)).load()
+        except Exception as error:
+            raise ValueError(f"is no flight record: {str(error) or type(error).__name__}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("entries"), list):
+        raise ValueError("is no flight record: it has no entries")  # noqa: TRY004
+    groups = _groups(found.get("pg_config"))
+    return [call for entry in found["entries"][-MOST_CALLS:] if (call := _call(entry, rank, host, groups))]
+
+
+def _groups(found: Any) -> dict[str, str]:
+    """Return the ranks of each process group, as communicators of calls have them: ``0-3``."""
+    named: dict[str, str] = {}
+    for name, group in found.items() if isinstance(found, dict) else ():
+        given = group.get("ranks") if isinstance(group, dict) else None
+        try:
+            members = json.loads(given) if isinstance(given, str) else given
+        except ValueError:
+            continue
+        if isinstance(members, list) and members and all(isinstance(one, int) for one in members):
+            text = ranges(members)
+            again = sum(other.partition("#")[0] == text for other in named.values())
+            named[str(name)] = f"{text}#{again + 1}" if again else text
+    return named
+
+
+def _call(entry: Any, rank: int, host: str, groups: Mapping[str, str]) -> Call | None:
+    match entry:
+        case {"profiling_name": str(name), "record_id": int(number), "time_created_ns": int(made)}:
+            pass
+        case _:
+            return None
+    name = name.rpartition(":")[2]
+    two = OF_TWO.fullmatch(name)
+    group = entry.get("process_group")
+    of = str(group[0]) if isinstance(group, (list, tuple)) and group else str(group or "0")
+    started, ended = entry.get("time_discovered_started_ns"), entry.get("time_discovered_completed_ns")
+    done = entry.get("state") == "completed"
+    until = ended if done and isinstance(ended, int) else (made if done else None)
+    began = started if isinstance(started, int) and done else made
+    sequence = entry.get("collective_seq_id", entry.get("seq_id", 0))
+    return Call(
+        rank,
+        host,
+        number,
+        two["what"].title() if two else OPERATIONS.get(name, name[:23]),
+        groups.get(of, ""),
+        0 if two or not isinstance(sequence, int) else sequence,
+        _bytes(entry),
+        int(two["other"]) if two else None,
+        min(began, until) if until is not None else began,
+        until,
+    )
+
+
+def _bytes(entry: Mapping[str, Any]) -> int:
+    sizes, kinds = entry.get("input_sizes"), entry.get("input_dtypes")
+    if not isinstance(sizes, (list, tuple)) or not isinstance(kinds, (list, tuple)):
+        return 0
+    found = 0
+    for shape, kind in zip(sizes, kinds, strict=False):
+        if isinstance(shape, (list, tuple)) and all(isinstance(length, int) for length in shape):
+            found += prod(shape) * BYTES.get(str(kind), 0)
+    return found if 0 <= found < 1 << 62 else 0

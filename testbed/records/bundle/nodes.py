@@ -1,0 +1,168 @@
+"""Transcripts of hosts and switches, and the JSON of iproute2, rdma and lldpctl in them."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from testbed.records import json_files
+from testbed.records.bundle import switch_texts
+from testbed.records.bundle.model import Entry, Node, short
+from testbed.records.bundle.times import nanoseconds
+from testbed.records.bundle.transcripts import sections
+
+VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
+SPEED = re.compile(r"Speed: (\d+)Mb/s")
+ETHTOOL = re.compile(r"\s*(?P<name>[^:]+): (?P<value>\d+)")
+GID = re.compile(r"gid /sys/class/infiniband/(?P<device>[^/]+)/ports/\d+/gids/(?P<index>\d+)")
+OF_LINK = {
+    **{f"rx_{name}": ("rx", name) for name in ("bytes", "packets", "errors", "dropped", "length_errors", "crc_errors",
+                                               "frame_errors", "fifo_errors", "missed_errors", "over_errors")},
+    **{f"tx_{name}": ("tx", name) for name in ("bytes", "packets", "errors", "dropped", "carrier_errors",
+                                               "aborted_errors", "fifo_errors")},
+}  # fmt: skip
+"""Counters of `ip -s -s link`, by their names in /sys/class/net/<interface>/statistics."""
+OF_HARDWARE = {
+    "out_of_sequence": "out_of_seq_request",
+    "packet_seq_err": "rcvd_seq_err",
+    "local_ack_timeout_err": "completer_retry_err",
+    "rnr_nak_retry_err": "rcvd_rnr_err",
+}
+"""Counters of RDMA devices of mlx5, by those of soft-RoCE that count the same."""
+
+
+def read(name: str, text: str, *, switch: bool) -> Node:
+    """Read a transcript."""
+    node = Node(name, switch)
+    for command, output in sections(text):
+        try:
+            _take(node, command, output)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            node.remarks.append(f"{name}: what `{command[:60]}` printed is not understood: {error}")
+    for interface in node.interfaces.values():
+        if interface.vlan is None and (found := VLAN.fullmatch(interface.name)):
+            interface.vlan = int(found[1])
+    return node
+
+
+def _take(node: Node, command: str, output: str) -> None:
+    words = command.split()
+    if command == "asked at":
+        node.asked = nanoseconds(output)
+    elif words[0] == "date":
+        now = nanoseconds(output)
+        node.collected = now if node.collected is None else node.collected
+        node.readings.append((now, {}))
+    elif words[0] == "uname":
+        node.system = node.system or "Linux"
+    elif words[0] == "cat":
+        node.system = "SONiC" if "sonic" in output.lower() else "Cumulus" if "Cumulus" in output else node.system
+    elif found := GID.fullmatch(command):
+        node.gids.setdefault(found["device"], []).append(output.strip())
+    elif words[:2] == ["ethtool", "-S"]:
+        _counted(node, words[2], {m["name"]: int(m["value"]) for m in map(ETHTOOL.fullmatch, output.split("\n")) if m})
+    elif words[0] == "ethtool" and len(words) == 2:
+        if speed := SPEED.search(output):
+            node.interface(words[1]).speed = int(speed[1]) * 10**6
+    elif words[0] in ("ip", "bridge", "rdma", "lldpctl"):
+        if output.strip():
+            _json(node, command, json_files.parsed(output))
+    else:
+        switch_texts.take(node, command, output)
+
+
+def _json(node: Node, command: str, found: Any) -> None:
+    for options, take in JSON.items():
+        if re.fullmatch(options, command):
+            if take is _lldp:
+                _lldp(node, found)
+            else:
+                for row in found:
+                    take(node, row)
+
+
+def _counted(node: Node, place: str, counters: dict[str, int]) -> None:
+    if not node.readings:
+        raise ValueError("counters have no time: `date +%s.%N` comes before them")
+    node.readings[-1][1].update({(place, OF_HARDWARE.get(name, name)): value for name, value in counters.items()})
+
+
+def _link(node: Node, row: Any) -> None:
+    stats, name = row.get("stats64"), str(row["ifname"])
+    if stats:
+        _counted(node, name, {ours: int(stats[way][own]) for ours, (way, own) in OF_LINK.items() if own in stats[way]})
+
+
+def _address(node: Node, row: Any) -> None:
+    if row["ifname"] == "lo":
+        return
+    one = node.interface(str(row["ifname"]))
+    one.mac, one.mtu, one.master = str(row.get("address", "")), int(row["mtu"]), str(row.get("master", ""))
+    flags = row.get("flags") or []
+    one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
+    found = [address for address in row.get("addr_info", ()) if address.get("scope") == "global"]
+    one.addresses = [f"{address['local']}/{int(address['prefixlen'])}" for address in found]
+    data = (row.get("linkinfo") or {}).get("info_data") or {}
+    if isinstance(data.get("id"), int) and (row.get("linkinfo") or {}).get("info_kind") == "vlan":
+        one.vlan = data["id"]
+
+
+def _route(node: Node, row: Any) -> None:
+    if row.get("dst") == "default" and row.get("gateway"):
+        node.gateways.append(str(row["gateway"]))
+
+
+def _neighbour(node: Node, row: Any) -> None:
+    found = VLAN.fullmatch(str(row["dev"]))
+    state = row.get("state") or []
+    if row.get("lladdr") or "FAILED" in state:
+        age = row.get("updated")
+        age_s = float(age) if age is not None else None
+        entry = Entry(str(row.get("lladdr", "")), "", age_s, "FAILED" in state, "PERMANENT" in state)
+        node.neighbours[int(found[1]) if found else 0, str(row["dst"])] = entry
+
+
+def _fdb(node: Node, row: Any) -> None:
+    if row.get("state") != "permanent" and "self" not in row.get("flags", ()) and row.get("ifname"):
+        node.macs[int(row.get("vlan", 0)), str(row["mac"])] = str(row["ifname"])
+
+
+def _vlan(node: Node, row: Any) -> None:
+    for one in row.get("vlans", ()):
+        if "PVID" in one.get("flags", ()):
+            node.interface(str(row["ifname"])).vlan = int(one["vlan"])
+
+
+def _rdma(node: Node, row: Any) -> None:
+    if row.get("netdev"):
+        node.interface(str(row["netdev"])).rdma = str(row["ifname"])
+
+
+def _statistic(node: Node, row: Any) -> None:
+    _counted(node, str(row["ifname"]), {key: value for key, value in row.items() if isinstance(value, int)})
+
+
+def _lldp(node: Node, found: Any) -> None:
+    given = found["lldp"].get("interface", [])
+    for each in given if isinstance(given, list) else [given]:
+        for port, row in each.items():
+            chassis = row.get("chassis", {})
+            name = chassis["name"] if "name" in chassis and isinstance(chassis["name"], str) else next(iter(chassis))
+            ident = row.get("port", {}).get("id", {})
+            other = str(ident.get("value", ""))
+            if ident.get("type") == "mac" and row["port"].get("descr"):
+                other = str(row["port"]["descr"])
+            node.cables[str(port)] = short(str(name)), other
+
+
+JSON: dict[str, Callable[[Node, Any], None]] = {
+    r"ip -j( -s)* link( show)?": _link,
+    r"ip -j( -d)? addr(ess)?( show)?": _address,
+    r"ip -j( -6)? route( show)?": _route,
+    r"ip -j( -s)? neigh\w*( show)?": _neighbour,
+    r"bridge -j( -s)? fdb( show)?": _fdb,
+    r"bridge -j vlan( show)?": _vlan,
+    r"rdma -j link( show)?": _rdma,
+    r"rdma -j statistic( show( link)?)?": _statistic,
+    r"lldpctl -f json": _lldp,
+}
+"""Commands that print JSON, and what takes a row of it."""

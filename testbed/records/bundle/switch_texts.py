@@ -1,0 +1,138 @@
+"""Tables that switches print: EOS' and NX-OS' by the templates of ntc-templates, SONiC's and Cumulus' by columns."""
+
+import re
+from collections.abc import Iterator
+
+from testbed.records.bundle.model import Entry, Node, colons, short
+from testbed.records.bundle.times import time_of
+
+SYSTEMS = {"arista_eos": "EOS", "cisco_nxos": "NX-OS"}
+COMMANDS = {
+    r"show (ip )?arp\b.*": "show ip arp",
+    r"show mac address-table\b.*": "show mac address-table",
+    r"show lldp neighbors": "show lldp neighbors",
+}
+"""Commands, as people shorten and lengthen them, and those that templates have."""
+COLUMNS = {
+    r"show arp": ("address", "macaddress", "iface", "vlan"),
+    r"show mac": ("vlan", "macaddress", "port"),
+    r"show lldp table": ("localport", "remotedevice", "remoteportid", "remoteportdescr"),
+    r"net show lldp": ("localport", "remotehost", "remoteport"),
+}
+"""Commands of SONiC and Cumulus that print columns, and those that are read."""
+RULER = re.compile(r"-{2,}(?:\s+-{2,})+")
+SHORT = re.compile(r"(?:Et|Eth)(?=\d)")
+AGE = re.compile(r"(?:(?P<days>\d+)d)?(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)(?:\.\d+)?")
+VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
+NOBODY = ("", "-", "N/A", "CPU", "Router", "sup-eth1(R)")
+
+
+def take(node: Node, command: str, output: str) -> None:
+    """Take in what a command of a switch printed; nothing of another command."""
+    if command == "show clock":
+        node.collected = time_of(output.replace("\n", " ").strip(), 0)
+    for words, columns in COLUMNS.items():
+        if re.fullmatch(words, command) and RULER.search(output):
+            node.system = node.system or ("Cumulus" if words.startswith("net") else "SONiC")
+            for row in _by_columns(output, columns):
+                _row(node, row)
+            return
+    for words, template in COMMANDS.items():
+        if re.fullmatch(words, command):
+            for platform, system in SYSTEMS.items():
+                if rows := _by_template(platform, template, output):
+                    node.system = system
+                    for row in rows:
+                        _row(node, row)
+                    return
+            if "MAC" in output or "Hardware" in output or "Neighbor" in output:
+                node.remarks.append(f"{node.name}: what `{command}` printed is of no system that is known here")
+
+
+def _by_template(platform: str, command: str, output: str) -> list[dict[str, str]]:
+    """Return the rows of an output, their columns as those of SONiC; none if a template does not fit."""
+    from ntc_templates.parse import parse_output  # takes a while
+    from textfsm import TextFSMError
+
+    try:
+        rows = parse_output(platform, command, output)
+    except TextFSMError:
+        return []
+    return [_named(row) for row in rows]
+
+
+NAMES = {
+    "ip_address": "address",
+    "mac_address": "macaddress",
+    "interface": "iface",
+    "vlan_id": "vlan",
+    "destination_port": "port",
+    "ports": "port",
+    "age": "age",
+    "last_move": "moved",
+    "neighbor_name": "remotedevice",
+    "neighbor_interface": "remoteportid",
+    "local_interface": "localport",
+}
+
+
+def _named(row: dict[str, object]) -> dict[str, str]:
+    texts = {key: ", ".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in row.items()}
+    return {NAMES[key]: value for key, value in texts.items() if key in NAMES}
+
+
+def _by_columns(output: str, wanted: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Yield the rows under a line of dashes, by the names above it without blanks."""
+    lines = output.split("\n")
+    at = next(number for number, line in enumerate(lines) if RULER.search(line))
+    spans = [match.span() for match in re.finditer(r"-{2,}", lines[at])]
+    heads = ["".join(_cell(lines[at - 1], spans, number).lower().split()) for number in range(len(spans))]
+    for line in lines[at + 1 :]:
+        if not line.strip() or line.startswith("Total"):
+            break
+        cells = [_cell(line, spans, number) for number in range(len(spans))]
+        yield {name: cell for name, cell in zip(heads, cells, strict=True) if name in wanted}
+
+
+def _cell(line: str, spans: list[tuple[int, int]], number: int) -> str:
+    """Return a cell, to the beginning of the next one: the last is as long as it is."""
+    end = spans[number + 1][0] if number + 1 < len(spans) else len(line)
+    return line[spans[number][0] : end].strip()
+
+
+def _row(node: Node, row: dict[str, str]) -> None:
+    mac, ports = colons(row.get("macaddress", "")), _ports(row.get("iface", "") or row.get("port", ""))
+    svi = next((port for port in ports if port.lower().startswith("vlan")), "")
+    found = VLAN.fullmatch(row.get("vlan", "") or svi)
+    vlan, port = int(found[1]) if found else 0, next((port for port in ports if port != svi), "")
+    if "localport" in row:
+        other = row.get("remoteportid") or row.get("remoteport", "")
+        if colons(other) and row.get("remoteportdescr"):
+            other = row["remoteportdescr"]
+        device = row.get("remotedevice") or row.get("remotehost", "")
+        node.cables[long(row["localport"])] = short(device), long(other)
+    elif "address" in row:
+        node.neighbours[vlan, row["address"]] = Entry(mac, port, age(row.get("age", "")), not mac)
+        if svi:
+            node.interface(svi).vlan = vlan
+    elif mac and port and port not in NOBODY:
+        node.macs[vlan, mac] = port
+        node.interface(port).vlan = vlan or None
+
+
+def _ports(text: str) -> list[str]:
+    return [long(part.strip()) for part in text.split(",") if part.strip() not in NOBODY]
+
+
+def long(port: str) -> str:
+    """Return a port by its long name: ``Ethernet1`` for Et1, ``Ethernet1/1`` for Eth1/1."""
+    return SHORT.sub("Ethernet", port, count=1) if SHORT.match(port) else port
+
+
+def age(text: str) -> float | None:
+    """Return an age such as 00:03:12 in seconds; None for what is none."""
+    found = AGE.fullmatch(text.removesuffix(" ago"))
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "h", "m", "s"))
+    return float(86400 * days + 3600 * hours + 60 * minutes + seconds)

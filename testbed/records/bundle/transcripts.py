@@ -1,0 +1,29 @@
+"""Transcripts: commands with what they printed, from collect.sh or from a terminal."""
+
+import re
+from collections.abc import Iterator
+
+OURS = re.compile(r"### (?P<command>\S.*)")
+"""The line of collect.sh before what a command prints."""
+PROMPT = re.compile(
+    r"(?P<prompt>[\w.@:~/()-]*[\w~)])\s?[#>$]\s?(?P<command>(?:show|ip|bridge|rdma|ethtool|lldpctl|date|net|nv)\b.*)"
+)
+"""A line of a terminal in which a command was typed."""
+IDLE = re.compile(r"[\w.@:~/()-]*[\w~)]\s?[#>$]\s*")
+"""One in which none was."""
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield commands in their order, each with its output."""
+    command = ""
+    lines: list[str] = []
+    for line in text.replace("\r", "").split("\n"):
+        begun = OURS.fullmatch(line) or PROMPT.fullmatch(line.rstrip())
+        if begun:
+            if command:
+                yield command, "\n".join(lines)
+            command, lines = " ".join(begun["command"].split()), []
+        elif not IDLE.fullmatch(line):
+            lines.append(line)
+    if command:
+        yield command, "\n".join(lines)

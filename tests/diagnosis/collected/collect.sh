@@ -1,0 +1,1 @@
+../../../testbed/records/bundle/collect.sh
