@@ -31,6 +31,9 @@ UCX = {
     # With 4096, the default, a rank pins 38 MB for RC alone: 32 ranks need more memory than the machine has.
     **{f"UCX_{transport}_VERBS_RX_QUEUE_LEN": "1024" for transport in ("RC", "UD")},
 }
+MANY = 16
+SMALL_QUEUES = {"UCX_RC_VERBS_RX_QUEUE_LEN": "512", "UCX_UD_VERBS_RX_QUEUE_LEN": "256"}
+"""Settings of a job with more than `MANY` ranks, whose receive queues are most of what they need."""
 DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
 FORKED = f'{DEVICE}; exec "$@"'
 NATIVE = f'{DEVICE}; LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
@@ -102,7 +105,8 @@ def mpirun(
     places = job.directory / "ranks.hosts"
     places.write_text("".join(f"{rank.host}\n" for rank in ranks))
     local = SHARED_MEMORY if len({rank.host for rank in ranks}) < len(ranks) else {}
-    settings = {**UCX, **local, "TESTBED_RANKS": str(job.directory), **(environment or {})}
+    queues = SMALL_QUEUES if len(ranks) > MANY else {}
+    settings = {**UCX, **local, **queues, "TESTBED_RANKS": str(job.directory), **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
     command = [
         *(f"TMPDIR={job.scratch}", *ROOT, *(f"{key}={value}" for key, value in settings.items())),
