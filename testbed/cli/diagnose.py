@@ -16,7 +16,7 @@ from testbed.cli.progress import output_console
 from testbed.cli.words import plain, size
 from testbed.errors import InputError
 from testbed.records import bundle as bundle_package
-from testbed.records.bundle import Bundle, reproduction
+from testbed.records.bundle import Bundle, flights, reproduction
 from testbed.records.difference import variants
 from testbed.report.diagnosis import diagnose as diagnoses
 from testbed.report.diagnosis import diagnose_bundle
@@ -53,10 +53,21 @@ MOST_REMARKS = 8
     type=click.Path(path_type=Path, dir_okay=False),
     help="With --from: write the cluster as a topology file.",
 )
+@click.option(
+    "--flight-records",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the jobs' flight records as PyTorch dumps them.",
+)
 @click.option("--collect-script", is_flag=True, help="Print the script that collects what a host has, and end.")
 @json_option()
 def diagnose(
-    directory: Path | None, collected: Path | None, topology_out: Path | None, collect_script: bool, as_json: bool
+    directory: Path | None,
+    collected: Path | None,
+    topology_out: Path | None,
+    flight_records: Path | None,
+    collect_script: bool,
+    as_json: bool,
 ) -> int:
     if collect_script:
         click.echo(resources.files(bundle_package).joinpath("collect.sh").read_text(), nl=False)
@@ -80,12 +91,24 @@ def diagnose(
             hint="Jobs are started by mpirun, torchrun or Group of testbed.workload; without one, the queue pairs of "
             "the scenario are diagnosed. The report shows what other programs did.",
         )
+    if flight_records:
+        for name, jobs in found.items():
+            for one in jobs:
+                write_records(one, flight_records / name / one.case.job.name)
     if as_json:
         rows = [{"variant": name, "jobs": [one.json() for one in jobs]} for name, jobs in found.items()]
         click.echo(json.dumps({"variants": rows}))
     else:
         report(output_console(), found)
     return 0 if all(one.healthy for jobs in found.values() for one in jobs) else 1
+
+
+def write_records(one: Diagnosis, directory: Path) -> None:
+    """Write a dump for each rank of a job: nccl_trace_rank_3."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for rank in range(len(one.case.job.hosts)):
+        own = sorted((call for call in one.case.calls if call.rank == rank), key=lambda call: call.number)
+        (directory / f"{flights.NAME}{rank}").write_bytes(flights.dumped(own))
 
 
 def report(screen: Console, found: Mapping[str, Sequence[Diagnosis]]) -> None:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+MOST_RANKS = 1 << 12
+"""Maximum of ranks of a communicator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -61,3 +64,13 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(first) if first == end else f"{first}-{end}" for first, end in runs)
+
+
+def members(communicator: str) -> list[int]:
+    """Return the ranks of a communicator by its name: ``0-2,5#2``."""
+    found: list[int] = []
+    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
+    return found

@@ -1,4 +1,5 @@
-"""Flight records of PyTorch's process groups, which NCCL's watchdog dumps: nccl_trace_rank_<n>, a pickle, or JSON.
+"""Flight records of PyTorch's process groups, which NCCL's watchdog dumps: nccl_trace_rank_<n>, a pickle, or JSON. They
+are read, and written of a lab's jobs for PyTorch's own analyzer (tools/flight_recorder) and others.
 
 A pickle is a program, and comes from outside: only its plain values are read (lists, dictionaries, tuples, texts,
 numbers), and anything else is refused. The format is that of torch/csrc/distributed/c10d/FlightRecorder.hpp.
@@ -8,12 +9,12 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.protocol.flight import Call, ranges
+from testbed.protocol.flight import Call, members, ranges
 from testbed.records import json_files
 from testbed.records.regular_files import contents
 
@@ -134,3 +135,59 @@ def _bytes(entry: Mapping[str, Any]) -> int:
         if isinstance(shape, (list, tuple)) and all(isinstance(length, int) for length in shape):
             found += prod(shape) * BYTES.get(str(kind), 0)
     return found if 0 <= found < 1 << 62 else 0
+
+
+NAME = "nccl_trace_rank_"
+NAMES = {
+    "Allreduce": "all_reduce", "Bcast": "broadcast", "Allgather": "_all_gather_base", "Gather": "gather",
+    "Reduce_scatter_block": "_reduce_scatter_base", "Alltoall": "all_to_all", "Scatter": "scatter", "Reduce": "reduce",
+    "Barrier": "all_reduce",
+}  # fmt: skip
+"""MPI's collectives, and those of NCCL. A barrier of NCCL is an all_reduce of one number."""
+
+
+def dumped(calls: Sequence[Call]) -> bytes:
+    """Return the dump of a rank's calls, as PyTorch 2.6 writes it (version 2.5), with bytes in place of numbers. Calls
+    that NCCL has no name for are left out, such as those that make a communicator."""
+    groups = {call.communicator: members(call.communicator) for call in calls if call.communicator}
+    config = {name: {"name": name, "desc": name, "ranks": str(ranks)} for name, ranks in groups.items() if ranks}
+    entries = [
+        entry for call in calls if call.communicator in config and (entry := _entry(call, groups[call.communicator]))
+    ]
+    return pickle.dumps({"version": "2.5", "pg_config": config, "entries": entries}, protocol=4)
+
+
+def _entry(call: Call, group: Sequence[int]) -> dict[str, Any] | None:
+    given = result = call.bytes or 1
+    two = call.operation.removeprefix("I") if call.operation.startswith("I") else call.operation.lower()
+    if call.operation in NAMES:
+        name = NAMES[call.operation]
+        given *= len(group) if call.operation in ("Reduce_scatter_block", "Alltoall") else 1
+        result *= len(group) if call.operation in ("Allgather", "Alltoall") else 1
+    elif two in ("send", "recv") and call.peer in group and call.rank in group:
+        arrow = "->" if two == "send" else "<-"
+        name = f"{two} {group.index(call.rank)}{arrow}{group.index(call.peer)}"
+    else:
+        return None
+    return {
+        "frames": [],
+        "record_id": call.number,
+        "pg_id": 0,
+        "process_group": (call.communicator, call.communicator),
+        "collective_seq_id": call.sequence,
+        "p2p_seq_id": 0 if call.sequence else call.number,
+        "op_id": call.number,
+        "profiling_name": f"nccl:{name}",
+        "time_created_ns": call.began,
+        "duration_ms": None if call.ended is None else (call.ended - call.began) / 1e6,
+        "input_sizes": [[given]],
+        "input_dtypes": ["Byte"],
+        "output_sizes": [[result]],
+        "output_dtypes": ["Byte"],
+        "state": "started" if call.ended is None else "completed",
+        "time_discovered_started_ns": call.began,
+        "time_discovered_completed_ns": call.ended,
+        "retired": call.ended is not None,
+        "timeout_ms": 600_000,
+        "is_p2p": not call.sequence,
+    }

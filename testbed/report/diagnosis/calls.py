@@ -5,10 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.protocol.flight import Call
+from testbed.protocol.flight import Call, members
 
-MOST_RANKS = 1 << 12
-"""Maximum of ranks of a communicator."""
 SAME_SIZE = frozenset(
     {"Bcast", "Reduce", "Allreduce", "Reduce_scatter_block", "Scan", "Exscan", "Gather", "Scatter", "Allgather",
      "Alltoall"}
@@ -118,16 +116,6 @@ def collectives(calls: Sequence[Call]) -> list[Collective]:
         for (name, number), entered in found.items()
     ]
     return sorted(made, key=lambda one: one.began)
-
-
-def members(communicator: str) -> list[int]:
-    """Return the ranks of a communicator by its name: ``0-2,5#2``."""
-    found: list[int] = []
-    for part in communicator.partition("#")[0].partition(" ")[0].split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            found += range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
-    return found
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testbed.protocol.flight import Call
 from testbed.records.bundle import flights
 
 ENTRY: dict[str, Any] = {
@@ -94,3 +95,30 @@ def test_what_is_no_flight_record_is_refused(
     with pytest.raises(ValueError, match=words):
         flights.read(path, 0, "gpu1")
     assert not (tmp_path / "hostile").exists()
+
+
+def test_what_is_written_is_read_again_and_has_what_pytorch_s_analyzer_asks_for(tmp_path: Path) -> None:
+    calls = [
+        Call(1, "n1", 1, "Allreduce", "0-3", 1, 400, None, 10, 20),
+        Call(1, "n1", 2, "Comm_split", "0-3", 2, 0, None, 20, 30),
+        Call(1, "n1", 3, "Reduce_scatter_block", "1,3", 1, 100, None, 30, 40),
+        Call(1, "n1", 4, "Isend", "1,3", 0, 64, 3, 40, 41),
+        Call(1, "n1", 5, "Recv", "0-3", 0, 64, 2, 41, None),
+        Call(1, "n1", 6, "Wait", "", 0, 0, None, 50, 60),
+    ]
+    path = tmp_path / "nccl_trace_rank_1"
+    path.write_bytes(flights.dumped(calls))
+    found = pickle.loads(path.read_bytes())  # noqa: S301
+    names = [entry["profiling_name"] for entry in found["entries"]]
+    assert names == ["nccl:all_reduce", "nccl:_reduce_scatter_base", "nccl:send 0->1", "nccl:recv 1<-2"]
+    assert found["pg_config"]["1,3"]["ranks"] == "[1, 3]"
+    assert found["entries"][1]["input_sizes"] == [[200]]
+    assert found["entries"][1]["output_sizes"] == [[100]]
+    assert [entry["state"] for entry in found["entries"]] == ["completed"] * 3 + ["started"]
+    again = flights.read(path, 1, "n1")
+    assert [(call.operation, call.communicator, call.began, call.ended) for call in again] == [
+        ("Allreduce", "0-3", 10, 20),
+        ("Reduce_scatter_block", "1,3", 30, 40),
+        ("Send", "1,3", 40, 41),
+        ("Recv", "0-3", 41, None),
+    ]

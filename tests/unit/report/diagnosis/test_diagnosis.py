@@ -7,8 +7,8 @@ import pytest
 from diagnosis_runs import DIED, HOSTS, IPS, OLD, Builder, S, found, topology
 
 from testbed.errors import InputError
+from testbed.protocol.flight import members
 from testbed.report.diagnosis import diagnose
-from testbed.report.diagnosis.calls import members
 from testbed.report.diagnosis.observations import Observations
 
 
