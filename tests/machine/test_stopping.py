@@ -122,3 +122,12 @@ def test_wrong_input_says_what_there_is(lab: Command, ip_reuse: Shipped, short: 
     assert "Such as T=12.5s" in lab("run", short, "--stop-at", "T=soon").error
     assert lab("run", short, "--stop-at", "fault", "--clock", "real").status == 2
     assert "no lab is up" in lab("continue").error
+
+
+def test_a_training_job_stops_at_its_fault_and_goes_on(lab: Command) -> None:
+    script = Path(__file__).parent / "programs/ddp/transformer.py"
+    fault = "link-down leaf1:e1 after step 1 for 1s"
+    stopped = lab("train", str(script), "--ranks", "2", "--fault", fault, "--stop-at", "fault", "--json").json
+    assert stopped["stopped"]["text"].startswith("link-down end=leaf1:e1")
+    assert "NO-CARRIER" in lab("exec", "host1", "--", "ip", "link", "show", "eth1").out
+    assert result_of(lab("continue", "-f", "json"))["variants"][0]["observed"] == "healthy"

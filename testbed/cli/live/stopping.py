@@ -52,7 +52,8 @@ def order_of(
     name: str, source: Source, label: str, variant: VariantInfo, *, stop: str = "", step: str | None = None
 ) -> RunOrder:
     topology = str(source.topology.resolve()) if source.topology else None
-    return RunOrder(name, str(source.file.resolve()), topology, label, variant, stop, step)
+    program = str(source.program.resolve()) if source.program else None
+    return RunOrder(name, str(source.file.resolve()), topology, label, variant, stop, step, program)
 
 
 def begun(

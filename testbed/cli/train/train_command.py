@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from testbed.cli import completion_values, options
 from testbed.cli.completion_values import ENDS, NODES
 from testbed.cli.live.live_options import duration as time_of
-from testbed.cli.live.live_options import seconds
+from testbed.cli.live.live_options import metrics_option, seconds
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.run_command import run_shown
@@ -52,8 +53,9 @@ class Command(click.Command):
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s"
     testbed train train.py --fault "link-down leaf1:e1 after step 7 for 5s" --matrix ucx_timeout,ucx_retries
 
-    SCRIPT is unchanged: DistributedDataParallel of PyTorch with the backend mpi, or mpi4py. Files beside it are copied
-    along. ARGs are the script's; options among them follow `--`. A step is a call of step() of a torch optimizer.
+    SCRIPT is unchanged: PyTorch with DistributedDataParallel, FSDP, DTensor or pipelines, or mpi4py. Files beside it
+    are copied along. ARGs are the script's; options among them follow `--`. A step is a call of step() of a torch
+    optimizer.
 
     Exit status: 0 the job completed on all ranks, with --matrix every run was executed; 1 not, 2 wrong usage or input,
     3 this machine cannot run it.""",
@@ -103,6 +105,15 @@ class Command(click.Command):
     help="A job that lasts longer, on the lab's clock, is reported as hanging.",
 )
 @options.machine_options
+@click.option(
+    "--stop-at",
+    "stop",
+    metavar="WHERE",
+    default="",
+    help="Stop the job at `fault`, `first-failure`, `T=12.5s` or a part of a step's text, as a live lab to inspect; "
+    "`testbed continue` continues. Virtual clock only.",
+)
+@metrics_option
 @options.jobs_option
 @json_option("Print the JSON object of `testbed run`, with `job` in each of its variants.")
 def train(
@@ -116,12 +127,20 @@ def train(
     environment: dict[str, str],
     limit: float,
     on: options.MachineOptions,
+    stop: str,
+    metrics: int | None,
     jobs: int | None,
     as_json: bool,
 ) -> int:
     if not limit:
         raise InputError("--limit is 0: give a time longer than 0")
-    with child_processes.scratch() as directory:
+    if stop and (on.machine == "local" or on.clock == "real"):
+        raise click.UsageError("--stop-at is for the virtual clock")
+    if stop and matrix_texts:
+        raise click.UsageError("--stop-at is for one run: leave out --matrix")
+    if metrics is not None and not stop:
+        raise click.UsageError("--metrics is for live labs: a job with --stop-at")
+    with stopped_files(on.out, script) if stop else child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [parse_fault(text, questions.kept(requests.Faults())) for text in fault_texts]
         axes = matrix_axes(matrix_texts, environment)
@@ -143,6 +162,11 @@ def train(
         ]
         info, planned = asyncio.run(plan_settings(source, [on.seed], chosen, []))
         tasks = [(source, info, as_one_run(info, planned))]
+        if stop:
+            from testbed.cli.live import stopping
+
+            [chosen_run] = as_one_run(info, planned)
+            return stopping.run(source, info, chosen_run, on, stop, metrics, as_json=as_json)
         [result], wall_s = run_shown(tasks, on, jobs, map(noted, notes))
     done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
     if as_json:
@@ -155,6 +179,14 @@ def train(
         train_table.job(output_console(), result, done, wall_s)
     carried_out = all(train_table.carried_out(variant, done[variant.name]) for variant in result.variants)
     return 0 if (carried_out if axes else result.as_expected) else 1
+
+
+@contextmanager
+def stopped_files(out: Path, script: Path) -> Iterator[Path]:
+    """Yield a directory for the generated fabric that stays while the job does: `testbed back` reads it again."""
+    directory = out / f".{script.stem}"
+    directory.mkdir(parents=True, exist_ok=True)
+    yield directory
 
 
 def placed(

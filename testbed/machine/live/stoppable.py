@@ -25,7 +25,8 @@ from testbed.protocol import Event, VariantInfo
 
 @dataclass(frozen=True)
 class RunOrder:
-    """Order for a run. `file` is scenario.py, `label` the variant's directory, `step` a moment's file to begin at."""
+    """Order for a run. `file` is scenario.py, `program` a script of the user's that it runs, `label` the variant's
+    directory, `step` a moment's file to begin at."""
 
     name: str
     file: str
@@ -34,6 +35,7 @@ class RunOrder:
     variant: VariantInfo
     stop: str
     step: str | None = None
+    program: str | None = None
 
 
 class RunKeeper(LoopListener, Protocol):
@@ -95,7 +97,8 @@ async def run(keeper: RunKeeper, image: Image, flavour: Flavour, whole: Order) -
     """Run a variant. Write result.json and return its contents."""
     assert whole.run
     order = RunOrder(**whole.run)
-    source = Source(order.name, Path(order.file), Path(order.topology) if order.topology else None)
+    topology, program = (Path(given) if given else None for given in (order.topology, order.program))
+    source = Source(order.name, Path(order.file), topology, program)
     named = [order.variant["name"]]
     [info] = await scenarios.describe([(source, order.variant["settings"])], named)
     machine = StoppableMachine(keeper, image, flavour, order)

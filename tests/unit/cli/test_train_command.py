@@ -127,6 +127,9 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
         (["job/train.py", "--matrix", "ucx_retries", "--env", "UCX_RC_VERBS_RETRY_COUNT=1"], "--matrix varies it"),
         (["job/train.py", "--env", "UCX"], "'UCX' is not of the form KEY=VALUE"),
         (["job/train.py", "--limit", "0s"], "--limit is 0"),
+        (["job/train.py", "--stop-at", "fault", "--clock", "real"], "--stop-at is for the virtual clock"),
+        (["job/train.py", "--stop-at", "fault", "--matrix", "ucx_retries"], "--stop-at is for one run"),
+        (["job/train.py", "--metrics", "9400"], "--metrics is for live labs"),
     ],
 )
 def test_wrong_input_is_2_and_no_machine_is_asked_for(
