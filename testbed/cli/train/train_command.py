@@ -91,10 +91,11 @@ class Command(click.Command):
 @click.option(
     "--env",
     "environment",
-    metavar="KEY=VALUE",
+    metavar="[RANK:]KEY=VALUE",
     multiple=True,
     callback=split_settings,
-    help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info; may be repeated.",
+    help="Set a variable of the ranks' environment, such as UCX_LOG_LEVEL=info, or of one rank: 3:UCX_IB_GID_INDEX=0; "
+    "may be repeated.",
 )
 @click.option(
     "--limit",
@@ -143,10 +144,13 @@ def train(
     with stopped_files(on.out, script) if stop else child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [parse_fault(text, questions.kept(requests.Faults())) for text in fault_texts]
+        environment, of_ranks = by_rank(environment)
         axes = matrix_axes(matrix_texts, environment)
         if topology is None:
             (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
         placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
+        if unknown := [rank for rank in of_ranks if rank >= len(placement.hosts)]:
+            raise InputError(f"--env: the job has no rank {unknown[0]}", hint=f"It has {len(placement.hosts)} ranks.")
         asked = {
             "script": script.name,
             "arguments": [*arguments],
@@ -155,6 +159,7 @@ def train(
             "launcher": placement.launcher,
             "management": placement.management,
             "faults": planned_faults,
+            "of_ranks": {str(rank): own for rank, own in of_ranks.items()},
             "limit": limit,
         }
         chosen = [
@@ -179,6 +184,21 @@ def train(
         train_table.job(output_console(), result, done, wall_s)
     carried_out = all(train_table.carried_out(variant, done[variant.name]) for variant in result.variants)
     return 0 if (carried_out if axes else result.as_expected) else 1
+
+
+def by_rank(given: Mapping[str, str]) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
+    """Return the variables of all ranks, and those of single ones."""
+    of_all: dict[str, str] = {}
+    of_ranks: dict[int, dict[str, str]] = {}
+    for key, value in given.items():
+        rank, colon, name = key.rpartition(":")
+        if not colon:
+            of_all[key] = value
+        elif rank.isascii() and rank.isdecimal() and name:
+            of_ranks.setdefault(int(rank), {})[name] = value
+        else:
+            raise InputError(f"--env {key}={value}: {rank!r} is no number of a rank", hint="Such as 3:UCX_TLS=tcp.")
+    return of_all, of_ranks
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class Settings(Parameters):
     launcher: str = Field("launcher", description="the host that launches the job")
     management: str = Field("mgmt0", description="the interface of the management network")
     environment: dict[str, str] = Field({}, description="environment variables of the ranks, such as settings of UCX")
+    of_ranks: dict[int, dict[str, str]] = Field({}, description="environment variables of single ranks")
     faults: list[Planned] = Field([], description="faults, and when they are injected")
     limit: float = Field(3600.0, gt=0, description="seconds after which a job counts as hung")
 
@@ -84,6 +85,7 @@ class Train(Scenario[Settings]):
                 data=p.data,
                 management_interface=p.management,
                 environment=p.environment,
+                of_ranks=p.of_ranks,
                 beside=FILES,
             )
         progress = Progress(run, job)

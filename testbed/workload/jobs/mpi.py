@@ -73,6 +73,7 @@ def mpirun(
     data: str = "eth1",
     management_interface: str = "mgmt0",
     environment: Mapping[str, str] | None = None,
+    of_ranks: Mapping[int, Mapping[str, str]] | None = None,
     mca: Mapping[str, str] | None = None,
     beside: Path | None = None,
 ) -> Job:
@@ -82,16 +83,20 @@ def mpirun(
 
     `program` is a Python file (``.py``), or any executable: a file, or a name on the PATH. `data` is the interface of
     hosts, `management_interface` that of the launcher: hosts are reached by their interface in its network.
-    `environment` is added to UCX's settings, `mca` to Open MPI's parameters. The files of the directory `beside` are in
-    the ranks' working directory, too.
+    `environment` is added to UCX's settings, `of_ranks` to those of single ranks, by their numbers; `mca` to Open MPI's
+    parameters. The files of the directory `beside` are in the ranks' working directory, too. InputError for a rank that
+    the job does not have.
     """
     words = rank_command(program, arguments)
     ranks = place(lab, each(hosts, ranks_per_host), data)
+    own = of_ranks or {}
+    if unknown := [number for number in own if not 0 <= number < len(ranks)]:
+        raise InputError(f"the job has no rank {unknown[0]}", hint=f"It has ranks 0 to {len(ranks) - 1}.")
     network = management(launcher, [rank.host for rank in ranks], management_interface)[0].address().network
     build_shim()
     job = Job(lab, name, ranks, blame)
     for rank in ranks:
-        write_settings(job, rank)
+        write_settings(job, rank, own.get(rank.number, {}))
     agent = job.directory / "agent"
     mounts = "; ".join(
         (
@@ -154,7 +159,7 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     return job.ranks[int(match["rank"])], end.format_map(match.groupdict())
 
 
-def write_settings(job: Job, rank: Rank) -> None:
+def write_settings(job: Job, rank: Rank, own: Mapping[str, str]) -> None:
     """Write files for the agent and for the start of a rank: values that differ between hosts and between ranks."""
     of_host = {"namespace": rank.host.namespace, "devices": str(own_devices.directory(rank.host.namespace))}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
@@ -170,4 +175,5 @@ def write_settings(job: Job, rank: Rank) -> None:
         "LOCAL_WORLD_SIZE": len(beside),
     }
     lines = [f'export {key}="${{{key}:-{value}}}"\n' for key, value in of_rank.items()]  # the caller's own win
+    lines += [f"export {key}={shlex.quote(value)}\n" for key, value in own.items()]
     (job.directory / f"rank-{rank.number}.env").write_text("".join(lines))

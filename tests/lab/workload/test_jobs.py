@@ -89,6 +89,15 @@ def test_ranks_add_up_over_roce_and_over_nothing_else(lab, start):
     assert not job.scratch.exists()
 
 
+def test_a_rank_may_have_variables_of_its_own(lab, hosts):
+    given = {"environment": {"COLOUR": "blue"}, "of_ranks": {1: {"COLOUR": "red and 'green'"}}}
+    job = mpirun(lab, hosts, "printenv", "COLOUR", launcher=lab.host("launcher"), **given)
+    job.check(JOB_S)
+    assert [job.output(rank).strip() for rank in (0, 1)] == ["blue", "red and 'green'"]
+    with pytest.raises(InputError, match="the job has no rank 2"):
+        mpirun(lab, hosts, "printenv", launcher=lab.host("launcher"), name="other", of_ranks={2: {}})
+
+
 def cpu_s(job) -> float:
     """The CPU seconds that the processes of a job have taken, by the scheduler's own clock: ticks are too coarse."""
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in job._processes_left()) / 1e9

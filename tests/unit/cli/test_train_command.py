@@ -126,6 +126,8 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
         (["job/train.py", "--matrix", "ucx_retries=2,2"], "ucx_retries=2 is given twice"),
         (["job/train.py", "--matrix", "ucx_retries", "--env", "UCX_RC_VERBS_RETRY_COUNT=1"], "--matrix varies it"),
         (["job/train.py", "--env", "UCX"], "'UCX' is not of the form KEY=VALUE"),
+        (["job/train.py", "--env", "one:UCX=1"], "'one' is no number of a rank"),
+        (["job/train.py", "--env", "4:UCX_TLS=tcp"], "the job has no rank 4"),
         (["job/train.py", "--limit", "0s"], "--limit is 0"),
         (["job/train.py", "--stop-at", "fault", "--clock", "real"], "--stop-at is for the virtual clock"),
         (["job/train.py", "--stop-at", "fault", "--matrix", "ucx_retries"], "--stop-at is for one run"),
