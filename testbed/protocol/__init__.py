@@ -179,6 +179,8 @@ class JobRow(TypedDict):
     first fault since the job's start; `missed` are faults that never occurred."""
 
     failure: str
+    earlier: NotRequired[list[str]]
+    """The failures after which it was started again."""
     job_s: float
     fault_s: float | None
     missed: list[str]

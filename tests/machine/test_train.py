@@ -65,3 +65,20 @@ def test_a_script_that_goes_wrong_is_1_and_says_why(testbed, script, arguments, 
     done = testbed("train", BAD / script, "--ranks", "2", "--json", *arguments)
     assert done.status == 1
     assert said in json.dumps(done.json)
+
+
+@pytest.mark.slow
+def test_a_job_that_was_killed_goes_on_from_its_checkpoint(testbed, tmp_path):
+    programs = Path(__file__).parents[1] / "lab/workload/programs"
+    for name in "resumes.py", "gpt.py":
+        (tmp_path / name).write_bytes((programs / name).read_bytes())
+    script = str(tmp_path / "resumes.py")
+    done = testbed("train", script, "--ranks", "6", "--restarts", "1", "--json", "--", "checkpoints", "6", "5")
+    assert done.status == 0, done.err
+    job = job_of(done)
+    assert job["earlier"] == ["rank 5 on host6: ended by signal 9"]
+    assert job["failure"] == ""
+    out = (tmp_path / done.json["out"]) / "job"
+    assert "step 5 of 6" in (out / "job-2/rank-0.log").read_text()
+    assert "step 4 of 6" not in (out / "job-2/rank-0.log").read_text()
+    assert (out / "carried/checkpoints/6/.metadata").exists()

@@ -98,6 +98,14 @@ class Command(click.Command):
     "may be repeated.",
 )
 @click.option(
+    "--restarts",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Start a job that failed again, up to N times. The files that it wrote are there, such as checkpoints.",
+)
+@click.option(
     "--limit",
     metavar="TIME",
     default="1h",
@@ -126,6 +134,7 @@ def train(
     fault_texts: tuple[str, ...],
     matrix_texts: tuple[str, ...],
     environment: dict[str, str],
+    restarts: int,
     limit: float,
     on: options.MachineOptions,
     stop: str,
@@ -160,6 +169,7 @@ def train(
             "management": placement.management,
             "faults": planned_faults,
             "of_ranks": {str(rank): own for rank, own in of_ranks.items()},
+            "restarts": restarts,
             "limit": limit,
         }
         chosen = [

@@ -76,7 +76,9 @@ def seconds(value: float | None) -> str:
 
 def remarks(row: JobRow) -> list[str]:
     """Return lines on what the table does not show."""
-    ranks, found = row["ranks"], []
+    ranks = row["ranks"]
+    earlier = enumerate(row.get("earlier", ()), 1)
+    found = [f"Attempt {number} failed: {failure}. The job was started again." for number, failure in earlier]
     if row["failure"]:
         after = f", {duration(row['job_s'] - row['fault_s'])} after the fault" if row["fault_s"] is not None else ""
         found.append(f"{row['failure']}{after}.")

@@ -1,6 +1,8 @@
 """A training script of the user's, as `testbed train` runs it."""
 
 import json
+import re
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +16,7 @@ from testbed.errors import DeadlineError
 from testbed.faults import Fault
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
+from testbed.lab import Host
 from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
 from testbed.protocol.events import FAULT_INJECTED, JOB_STEP
 from testbed.scenario.model import Parameters, Scenario
@@ -21,6 +24,10 @@ from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
+CARRIED = "carried"
+"""The directory of what earlier attempts of a job wrote."""
+OURS = re.compile(r"rank-\d+\.(log|env)|steps-\d+\.jsonl|flight.*|agent|ranks\.hosts|.*\.env|.*\.log")
+"""Files of a job that its program did not write."""
 NONE_DONE = "the job ended before its first step; without a torch optimizer steps are unknown: give a time, after 2s"
 
 
@@ -49,6 +56,7 @@ class Settings(Parameters):
     environment: dict[str, str] = Field({}, description="environment variables of the ranks, such as settings of UCX")
     of_ranks: dict[int, dict[str, str]] = Field({}, description="environment variables of single ranks")
     faults: list[Planned] = Field([], description="faults, and when they are injected")
+    restarts: int = Field(0, ge=0, description="how often a job that fails is started again")
     limit: float = Field(3600.0, gt=0, description="seconds after which a job counts as hung")
 
     @field_validator("faults")
@@ -74,29 +82,32 @@ class Train(Scenario[Settings]):
     def run(self, run: Run, p: Settings) -> None:
         hosts = [run.lab.host(name) for name in p.hosts]
         sent = {host: Traffic(host[p.data]) for host in dict.fromkeys(hosts)}
-        with run.step(f"{p.script} is started as {len(hosts)} ranks"):
-            began = run.now
-            job = mpirun(
-                run.lab,
-                hosts,
-                FILES / p.script,
-                *p.arguments,
-                launcher=run.lab.host(p.launcher),
-                data=p.data,
-                management_interface=p.management,
-                environment=p.environment,
-                of_ranks=p.of_ranks,
-                beside=FILES,
-            )
-        progress = Progress(run, job)
-        with run.step("the job runs"):
-            missed = break_network(run, job, progress, p.faults, began + p.limit)
-            progress.wait(lambda: False, began + p.limit)
-            failure, hung = wait(job, began + p.limit - run.now)
+        missed: list[str] = []
+        earlier: list[str] = []
+        began, carried = run.now, run.lab.file(CARRIED)
+        carried.mkdir()
+        while True:
+            again = " again" if earlier else ""
+            with run.step(f"{p.script} is started{again} as {len(hosts)} ranks"):
+                until = run.now + p.limit
+                job = self.start(run, hosts, p, f"job-{len(earlier) + 1}" if earlier else "job", carried)
+            progress = Progress(run, job)
+            with run.step("the job runs"):
+                if not earlier:
+                    missed = break_network(run, job, progress, p.faults, until)
+                progress.wait(lambda: False, until)
+                failure, hung = wait(job, until - run.now)
+            if not (failure or hung) or len(earlier) == p.restarts:
+                break
+            earlier.append(hung or str(failure))
+            carry(job.directory, carried)
+        if not any(carried.iterdir()):
+            carried.rmdir()
         ended = run.now
         came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
             "failure": hung or (str(failure) if failure else ""),
+            "earlier": earlier,
             "job_s": ended - began,
             "fault_s": came[0]["t"] / 1e9 - began if came else None,
             "missed": missed,
@@ -112,6 +123,32 @@ class Train(Scenario[Settings]):
                 'torch.distributed.init_process_group("mpi"), or imports mpi4py.MPI'
             )
             run.expect(what, bytes_sent, lambda count: count > 0)
+
+    def start(self, run: Run, hosts: Sequence[Host], p: Settings, name: str, carried: Path) -> Job:
+        return mpirun(
+            run.lab,
+            hosts,
+            FILES / p.script,
+            *p.arguments,
+            launcher=run.lab.host(p.launcher),
+            name=name,
+            data=p.data,
+            management_interface=p.management,
+            environment=p.environment,
+            of_ranks=p.of_ranks,
+            beside=[carried, FILES],
+        )
+
+
+def carry(directory: Path, carried: Path) -> None:
+    """Move what the program wrote into a job's directory to where the next job finds it."""
+    for path in directory.iterdir():
+        if OURS.fullmatch(path.name) or path.is_symlink():
+            continue
+        place = carried / path.name
+        if place.is_dir():
+            shutil.rmtree(place)
+        path.replace(place)
 
 
 class Progress:

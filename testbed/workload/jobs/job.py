@@ -303,7 +303,8 @@ class Job:
         """Remove what only the job's programs need, and write its calls."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         while self._links:
-            self._links.pop().unlink(missing_ok=True)
+            if (link := self._links.pop()).is_symlink():  # a program may have put a file of its own there
+                link.unlink()
         recorder.write(self.directory, self.ranks, self.lab.zero_ns)
 
     def _end_on(self, host: Host) -> None:

@@ -75,7 +75,7 @@ def mpirun(
     environment: Mapping[str, str] | None = None,
     of_ranks: Mapping[int, Mapping[str, str]] | None = None,
     mca: Mapping[str, str] | None = None,
-    beside: Path | None = None,
+    beside: Path | Sequence[Path] = (),
 ) -> Job:
     """Start `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
     on `launcher`. A host may be in `hosts` several times: ranks are in the order of the list. Pods are hosts, too, and
@@ -84,8 +84,8 @@ def mpirun(
     `program` is a Python file (``.py``), or any executable: a file, or a name on the PATH. `data` is the interface of
     hosts, `management_interface` that of the launcher: hosts are reached by their interface in its network.
     `environment` is added to UCX's settings, `of_ranks` to those of single ranks, by their numbers; `mca` to Open MPI's
-    parameters. The files of the directory `beside` are in the ranks' working directory, too. InputError for a rank that
-    the job does not have.
+    parameters. The files of the directories `beside` are in the ranks' working directory, too, those of the first one
+    where several have a name. InputError for a rank that the job does not have.
     """
     words = rank_command(program, arguments)
     ranks = place(lab, each(hosts, ranks_per_host), data)
@@ -124,8 +124,8 @@ def mpirun(
         *(word for key in settings for word in ("-x", key)),
         *words,
     ]
-    if beside:
-        job.bring(beside)
+    for directory in [beside] if isinstance(beside, Path) else beside:
+        job.bring(directory)
     job.launch(launcher, command, own_run=False)  # the agent reaches the hosts by their namespaces
     return job
 

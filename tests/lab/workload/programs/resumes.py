@@ -1,8 +1,8 @@
 """A GPT that FSDP shards over all ranks, with checkpoints: python3 resumes.py DIRECTORY STEPS [DIES_AFTER].
 
 Each rank saves its part by torch.distributed.checkpoint after every second step, and the job goes on from the last
-checkpoint that is complete. Rank 5 is killed after DIES_AFTER steps. At the end each rank prints a digest of the whole
-model.
+checkpoint that is complete. Rank 5 is killed after DIES_AFTER steps of a job that begins at the first. At the end each
+rank prints a digest of the whole model.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ for step in range(done, steps):
     if (step + 1) % 2 == 0:
         weights, state = get_state_dict(model, optimizer)
         checkpoints.save({"model": weights, "optimizer": state}, checkpoint_id=directory / str(step + 1))
-    if rank == 5 and step + 1 == dies_after:
+    if rank == 5 and not done and step + 1 == dies_after:
         os.kill(os.getpid(), 9)
 digest = hashlib.sha256()
 for parameter in model.parameters():
