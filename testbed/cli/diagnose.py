@@ -80,7 +80,7 @@ def diagnose(
         bundle = Bundle.read(collected)
         found = {"bundle": diagnose_bundle(bundle)}
         if topology_out:
-            topology_out.write_text(reproduction.topology(bundle))
+            topology_out.write_text(reproduction.topology(bundle), encoding="utf-8")
     else:
         assert directory is not None
         found = {name: diagnoses(place) for name, place in variants(directory).items()}

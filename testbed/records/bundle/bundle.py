@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,11 +11,12 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.protocol.flight import Call
 from testbed.records.bundle import clocks, flights, logs, nodes
-from testbed.records.bundle.model import Node
+from testbed.records.bundle.model import Node, colons, short
 from testbed.records.regular_files import contents
 
 MOST_FILES = 20_000
 RANK_LOG = "rank-"
+STATUS = re.compile(r"-?[0-9]{1,5}")
 
 
 @dataclass
@@ -56,15 +58,14 @@ class Bundle:
         changes: dict[tuple[str, str], list[logs.LinkChange]] = {}
         for place, switch in (("hosts", False), ("switches", True)):
             for path in _files(directory / place, ".txt"):
-                node = nodes.read(path.stem, _text(path, remarks), switch=switch)
+                node = nodes.read(short(path.stem), _text(path, remarks), switch=switch)
                 found[node.name] = node
                 remarks += node.remarks
             for path in _files(directory / place, ".log"):
-                node_time = found[path.stem].collected if path.stem in found else None
-                year = _year(node_time or path.stat().st_mtime_ns)
-                for change in logs.link_changes(_text(path, remarks), year):
-                    changes.setdefault((path.stem, change.port), []).append(change)
-                found.setdefault(path.stem, Node(path.stem, switch))
+                name = short(path.stem)
+                node = found.setdefault(name, Node(name, switch))
+                for change in logs.link_changes(_text(path, remarks), _year(node.collected or path.stat().st_mtime_ns)):
+                    changes.setdefault((name, change.port), []).append(change)
         jobs = [_job(path, found, remarks) for path in sorted(_directories(directory / "jobs"))]
         if not found and not jobs:
             raise InputError(
@@ -81,6 +82,17 @@ class Bundle:
         return made
 
     @property
+    def lasting(self) -> dict[tuple[str, str], list[logs.LinkChange]]:
+        """The changes of links that do not contradict what was collected later: a link that is up did not go down
+        last."""
+        found = {}
+        for (name, port), changes in self.changes.items():
+            own = self.nodes[name].interfaces.get(port)
+            up = own is not None and own.carrier is True
+            found[name, port] = changes[:-1] if up and changes and not changes[-1].up else changes
+        return found
+
+    @property
     def peers(self) -> dict[tuple[str, str], tuple[str, str]]:
         """The other ends of links: by LLDP, else by the port at which one switch alone, or the one with the fewest MACs
         there, has the MAC of a host's interface."""
@@ -88,8 +100,9 @@ class Bundle:
         for node in self.nodes.values():
             for port, (other, theirs) in node.cables.items():
                 if other in self.nodes:
-                    found[node.name, port] = other, theirs
-                    found.setdefault((other, theirs), (node.name, port))
+                    end = other, self._named(other, theirs)
+                    found[node.name, port] = end
+                    found.setdefault(end, (node.name, port))
         for node in self.nodes.values():
             for interface in node.interfaces.values() if not node.switch else ():
                 if interface.mac and (node.name, interface.name) not in found:
@@ -99,6 +112,11 @@ class Bundle:
                         found[node.name, interface.name] = end
                         found.setdefault(end, (node.name, interface.name))
         return found
+
+    def _named(self, node: str, port: str) -> str:
+        """Return the interface that LLDP names, by its MAC if that is what it says."""
+        mac = colons(port)
+        return next((one.name for one in self.nodes[node].interfaces.values() if mac and one.mac == mac), port)
 
     def _ports(self, mac: str, cabled: dict[tuple[str, str], tuple[str, str]]) -> Iterator[tuple[int, tuple[str, str]]]:
         """Yield the ports of switches at which a MAC is, each with the number of MACs there."""
@@ -119,7 +137,9 @@ class Bundle:
 def _files(directory: Path, suffix: str) -> list[Path]:
     if not directory.is_dir():
         return []
-    found = sorted(path for path in directory.iterdir() if path.suffix == suffix and path.is_file())
+    found = sorted(
+        path for path in directory.iterdir() if path.suffix == suffix and path.name.isprintable() and path.is_file()
+    )
     if len(found) > MOST_FILES:
         raise InputError(f"has {len(found)} files; {MOST_FILES} are read at most", where=str(directory))
     return found
@@ -138,6 +158,7 @@ def _text(path: Path, remarks: list[str]) -> str:
 
 
 def _year(t: int) -> int:
+    """Return the year of nanoseconds since 1970."""
     return datetime.fromtimestamp(t / 1e9, UTC).year
 
 
@@ -147,7 +168,7 @@ def _job(directory: Path, found: dict[str, Node], remarks: list[str]) -> Job | N
     if not rows:
         remarks.append(f"job {directory.name} is left out: jobs/{directory.name}/hosts names no host of a rank")
         return None
-    hosts = [row[0].partition(".")[0] if row[0] not in found else row[0] for row in rows]
+    hosts = [short(row[0]) for row in rows]
     devices = [row[1] if row[1:] else _device(found.get(host)) for row, host in zip(rows, hosts, strict=True)]
     job = Job(directory.name, hosts, devices)
     for rank, path in flights.dumps(directory / "flight"):
@@ -163,7 +184,7 @@ def _job(directory: Path, found: dict[str, Node], remarks: list[str]) -> Job | N
         if path.is_file():
             job.logs[rank] = _text(path, remarks)
     status = directory / "status"
-    if status.is_file() and (text := _text(status, remarks).strip()).lstrip("-").isdigit():
+    if status.is_file() and STATUS.fullmatch(text := _text(status, remarks).strip()):
         job.status = int(text)
     return job
 

@@ -6,7 +6,6 @@ numbers), and anything else is refused. The format is that of torch/csrc/distrib
 """
 
 import io
-import json
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ BYTES = {
     "Double": 8,
 }
 MOST_CALLS = 100_000
+LATEST_NS = 1 << 63
 
 
 def dumps(directory: Path) -> Iterator[tuple[int, Path]]:
@@ -87,11 +87,11 @@ def _groups(found: Any) -> dict[str, str]:
     for name, group in found.items() if isinstance(found, dict) else ():
         given = group.get("ranks") if isinstance(group, dict) else None
         try:
-            members = json.loads(given) if isinstance(given, str) else given
+            ranks = json_files.parsed(given) if isinstance(given, str) else given
         except ValueError:
             continue
-        if isinstance(members, list) and members and all(isinstance(one, int) for one in members):
-            text = ranges(members)
+        if isinstance(ranks, list) and ranks and all(isinstance(one, int) for one in ranks):
+            text = ranges(ranks)
             again = sum(other.partition("#")[0] == text for other in named.values())
             named[str(name)] = f"{text}#{again + 1}" if again else text
     return named
@@ -106,8 +106,11 @@ def _call(entry: Any, rank: int, host: str, groups: Mapping[str, str]) -> Call |
     name = name.rpartition(":")[2]
     two = OF_TWO.fullmatch(name)
     group = entry.get("process_group")
-    of = str(group[0]) if isinstance(group, (list, tuple)) and group else str(group or "0")
+    of = group[0] if isinstance(group, (list, tuple)) and group else group
+    of = of if isinstance(of, str) else "0"
     started, ended = entry.get("time_discovered_started_ns"), entry.get("time_discovered_completed_ns")
+    if any(isinstance(t, int) and not 0 <= t < LATEST_NS for t in (made, started, ended)):
+        return None
     done = entry.get("state") == "completed"
     until = ended if done and isinstance(ended, int) else (made if done else None)
     began = started if isinstance(started, int) and done else made
@@ -118,7 +121,7 @@ def _call(entry: Any, rank: int, host: str, groups: Mapping[str, str]) -> Call |
         number,
         two["what"].title() if two else OPERATIONS.get(name, name[:23]),
         groups.get(of, ""),
-        0 if two or not isinstance(sequence, int) else sequence,
+        sequence if isinstance(sequence, int) and not two and 0 <= sequence < LATEST_NS else 0,
         _bytes(entry),
         int(two["other"]) if two else None,
         min(began, until) if until is not None else began,

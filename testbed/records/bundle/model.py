@@ -1,6 +1,7 @@
 """A host or switch as what it printed has it."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -55,13 +56,25 @@ class Node:
     gids: dict[str, list[str]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
+    def entries(self) -> Iterator[tuple[int, str, Entry]]:
+        """Yield VLAN, address and entry of the tables; none of an address for which there are several MACs, which are
+        those of several VRFs: an entry in a VLAN before one of a routed port."""
+        of_address: dict[str, list[tuple[int, Entry]]] = {}
+        for (vlan, ip), entry in self.neighbours.items():
+            of_address.setdefault(ip, []).append((vlan, entry))
+        for ip, found in of_address.items():
+            chosen = [one for one in found if one[0]] or found
+            if len({entry.mac for _, entry in chosen}) == 1:
+                yield chosen[0][0], ip, chosen[0][1]
+
     def interface(self, name: str) -> Interface:
         return self.interfaces.setdefault(name, Interface(name))
 
 
 def short(name: str) -> str:
-    """Return a host's name without its domain."""
-    return name.partition(".")[0]
+    """Return a host's name without its domain; an address as it is."""
+    first = name.partition(".")[0]
+    return name if first.isdigit() else first
 
 
 def colons(mac: str) -> str:

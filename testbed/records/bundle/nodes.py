@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Callable
+from ipaddress import ip_address, ip_interface
 from typing import Any
 
 from testbed.records import json_files
 from testbed.records.bundle import switch_texts
-from testbed.records.bundle.model import Entry, Node, short
+from testbed.records.bundle.model import Entry, Node, colons, short
 from testbed.records.bundle.times import nanoseconds
 from testbed.records.bundle.transcripts import sections
 
 VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
 SPEED = re.compile(r"Speed: (\d+)Mb/s")
-ETHTOOL = re.compile(r"\s*(?P<name>[^:]+): (?P<value>\d+)")
+ETHTOOL = re.compile(r" {0,8}(?P<name>[^\s:][^:]{0,80}): (?P<value>\d{1,20})")
+MOST_AGE_S = 10**9
 GID = re.compile(r"gid /sys/class/infiniband/(?P<device>[^/]+)/ports/\d+/gids/(?P<index>\d+)")
 OF_LINK = {
     **{f"rx_{name}": ("rx", name) for name in ("bytes", "packets", "errors", "dropped", "length_errors", "crc_errors",
@@ -36,7 +38,7 @@ def read(name: str, text: str, *, switch: bool) -> Node:
     for command, output in sections(text):
         try:
             _take(node, command, output)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             node.remarks.append(f"{name}: what `{command[:60]}` printed is not understood: {error}")
     for interface in node.interfaces.values():
         if interface.vlan is None and (found := VLAN.fullmatch(interface.name)):
@@ -96,11 +98,11 @@ def _address(node: Node, row: Any) -> None:
     if row["ifname"] == "lo":
         return
     one = node.interface(str(row["ifname"]))
-    one.mac, one.mtu, one.master = str(row.get("address", "")), int(row["mtu"]), str(row.get("master", ""))
+    one.mac, one.mtu, one.master = colons(str(row.get("address", ""))), int(row["mtu"]), str(row.get("master", ""))
     flags = row.get("flags") or []
     one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
     found = [address for address in row.get("addr_info", ()) if address.get("scope") == "global"]
-    one.addresses = [f"{address['local']}/{int(address['prefixlen'])}" for address in found]
+    one.addresses = [str(ip_interface(f"{address['local']}/{int(address['prefixlen'])}")) for address in found]
     data = (row.get("linkinfo") or {}).get("info_data") or {}
     if isinstance(data.get("id"), int) and (row.get("linkinfo") or {}).get("info_kind") == "vlan":
         one.vlan = data["id"]
@@ -108,7 +110,7 @@ def _address(node: Node, row: Any) -> None:
 
 def _route(node: Node, row: Any) -> None:
     if row.get("dst") == "default" and row.get("gateway"):
-        node.gateways.append(str(row["gateway"]))
+        node.gateways.append(str(ip_address(row["gateway"])))
 
 
 def _neighbour(node: Node, row: Any) -> None:
@@ -116,9 +118,9 @@ def _neighbour(node: Node, row: Any) -> None:
     state = row.get("state") or []
     if row.get("lladdr") or "FAILED" in state:
         age = row.get("updated")
-        age_s = float(age) if age is not None else None
+        age_s = float(age) if isinstance(age, int) and 0 <= age < MOST_AGE_S else None
         entry = Entry(str(row.get("lladdr", "")), "", age_s, "FAILED" in state, "PERMANENT" in state)
-        node.neighbours[int(found[1]) if found else 0, str(row["dst"])] = entry
+        node.neighbours[int(found[1]) if found else 0, str(ip_address(row["dst"]))] = entry
 
 
 def _fdb(node: Node, row: Any) -> None:
@@ -146,7 +148,8 @@ def _lldp(node: Node, found: Any) -> None:
     for each in given if isinstance(given, list) else [given]:
         for port, row in each.items():
             chassis = row.get("chassis", {})
-            name = chassis["name"] if "name" in chassis and isinstance(chassis["name"], str) else next(iter(chassis))
+            names = [chassis["name"]] if isinstance(chassis.get("name"), str) else list(chassis)
+            name = names[0]
             ident = row.get("port", {}).get("id", {})
             other = str(ident.get("value", ""))
             if ident.get("type") == "mac" and row["port"].get("descr"):

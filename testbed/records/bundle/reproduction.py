@@ -1,6 +1,7 @@
 """The lab of a real cluster: a topology file with its hosts, switches, cables, addresses and MACs, and with what was
 wrong there as faults."""
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ PROFILES = {"SONiC": "sonic", "EOS": "arista-eos", "NX-OS": "cisco-nxos", "Cumul
 LONGEST = 10
 """Characters of a host's name: UCX keeps 15 of an RDMA device's, NODE-eth1."""
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+RESERVED = ("mgmt", "launcher", "yes", "no", "on", "off", "true", "false", "null", "y", "n")
+"""Names that a lab has for itself, or that are no texts in YAML."""
+FORMER = re.compile(r"former\d+")
 FASTEST_MBIT = 100
 """Megabits per second that stand for the fastest link, where links have different rates."""
 USUAL_MTU = 1500
@@ -26,13 +30,18 @@ class _Names:
     bundle: Bundle
     nodes: dict[str, str] = field(default_factory=dict)
     ends: dict[End, str] = field(default_factory=dict)
+    macs: set[str] = field(default_factory=set)
+    """Those that a link has already: members of a bond have that of the bond."""
 
     def node(self, name: str) -> str:
         if name not in self.nodes:
             switch = self.bundle.nodes[name].switch
-            plain = PLAIN.fullmatch(name) and (switch or len(name) <= LONGEST) and name not in self.nodes.values()
-            number = sum(self.bundle.nodes[other].switch == switch for other in self.nodes) + 1
-            self.nodes[name] = name if plain else f"{'switch' if switch else 'host'}{number}"
+            taken = {*self.nodes.values(), *RESERVED}
+            plain = PLAIN.fullmatch(name) and (switch or len(name) <= LONGEST) and name.lower() not in taken
+            kind = "switch" if switch else "host"
+            numbered = (f"{kind}{number}" for number in itertools.count(1))
+            free = (one for one in numbered if one not in taken and one not in self.bundle.nodes)
+            self.nodes[name] = name if plain and not FORMER.fullmatch(name) else next(free)
         return self.nodes[name]
 
     def end(self, end: End) -> str:
@@ -53,7 +62,7 @@ def topology(bundle: Bundle) -> str:
     lines = [
         "# The lab of a real cluster, made by `testbed diagnose --from`. Change what you like;",
         "# `testbed topology check FILE` says what it becomes.",
-        *(f"# {name} is left out: no cable of it is known." for name in left_out),
+        *(f"# {_printed(name)} is left out: no cable of it is known." for name in left_out),
         "name: cluster",
         "topology:",
         *(["  routing: frr"] if len(switches) > 1 else []),
@@ -96,7 +105,12 @@ def _host(node: Node, names: _Names) -> Iterator[str]:
 
 
 def _comment(name: str, plain: str) -> str:
-    return "" if name == plain else f"  # {name}"
+    return "" if name == plain else f"  # {_printed(name)}"
+
+
+def _printed(name: str) -> str:
+    """Return a name as a comment can have it."""
+    return "".join(one if one.isprintable() else "?" for one in name[:60])
 
 
 def _cables(bundle: Bundle) -> list[tuple[End, End]]:
@@ -156,11 +170,14 @@ def _link(bundle: Bundle, cable: tuple[End, End], names: _Names) -> str:
     for end in cable:
         own = _of(bundle, end)
         name, _, port = names.end(end).partition(":")
-        four = next((one for one in own.addresses if ":" not in one), "")
+        four, six = (next((one for one in own.addresses if (":" in one) is of), "") for of in (False, True))
+        mac = own.mac if own.mac not in names.macs else ""
+        names.macs.add(own.mac)
         keys = [f"node: {name}", f"interface: {port}"]
         if not bundle.nodes[end[0]].switch:
-            keys += [f'mac: "{own.mac}"'] if own.mac else []
+            keys += [f'mac: "{mac}"'] if mac else []
             keys += [f"ipv4: {four}"] if four else []
+            keys += [f'ipv6: "{six}"'] if six else []
         ends.append("{" + ", ".join(keys) + "}" if keys[2:] else f'"{name}:{port}"')
     keys = [f"endpoints: [{', '.join(ends)}]"]
     if (vlan := _vlan(bundle, near, far)) is not None:
@@ -170,7 +187,7 @@ def _link(bundle: Bundle, cable: tuple[End, End], names: _Names) -> str:
         keys.append(f"mtu: {mtus.pop()}")
     if (speed := _of(bundle, far).speed or _of(bundle, near).speed) and len(_speeds(bundle)) > 1:
         keys.append(f"rate: {max(1, speed * FASTEST_MBIT // max(_speeds(bundle)))}mbit")
-    was = ", ".join(f"{end[0]} {end[1]}" for end in cable)
+    was = ", ".join(_printed(f"{end[0]} {end[1]}") for end in cable)
     return "{" + ", ".join(keys) + "}" + f"  # {was}"
 
 
@@ -197,13 +214,13 @@ def _formers(bundle: Bundle, cables: Sequence[tuple[End, End]], names: _Names) -
     }
     macs = {mac for mac, _ in owners.values()}
     for node in bundle.nodes.values():
-        for (vlan, ip), entry in node.neighbours.items() if node.switch else ():
+        for vlan, ip, entry in node.entries() if node.switch else ():
             mac, address = owners.get(ip, (entry.mac, ""))
-            if not entry.mac or entry.mac == mac or entry.mac in macs:
+            gateway = _gateway(bundle, node, cables, vlan).partition("/")[0]
+            if not entry.mac or entry.mac == mac or entry.mac in macs or not gateway or ":" in ip:
                 continue
             port = names.end((node.name, f"former of {ip}"))
             host = f"former{port.rpartition(':e')[2]}"
-            gateway = _gateway(bundle, node, cables, vlan).partition("/")[0]
             lines = [
                 f"    {host}:  # had {ip} before",
                 "      nic: rxe",
@@ -219,6 +236,6 @@ def _formers(bundle: Bundle, cables: Sequence[tuple[End, End]], names: _Names) -
 def _down(bundle: Bundle, cables: Sequence[tuple[End, End]], names: _Names) -> Iterator[str]:
     """Yield the faults of links that were down in the end."""
     for cable in cables:
-        last = [changes[-1] for end in cable if (changes := bundle.changes.get(end))]
+        last = [changes[-1] for end in cable if (changes := bundle.lasting.get(end))]
         if any(not one.up for one in last) or any(_of(bundle, end).carrier is False for end in cable):
             yield f'{{fault: link-down, end: "{names.end(cable[0])}"}}'

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 
 from testbed.records.bundle.model import Entry, Node, colons, short
 from testbed.records.bundle.times import time_of
@@ -20,17 +21,25 @@ COLUMNS = {
     r"net show lldp": ("localport", "remotehost", "remoteport"),
 }
 """Commands of SONiC and Cumulus that print columns, and those that are read."""
-RULER = re.compile(r"-{2,}(?:\s+-{2,})+")
+RULER = re.compile(r"^ *-{2,}(?: {1,9}-{2,})+ *$", re.MULTILINE)
 SHORT = re.compile(r"(?:Et|Eth)(?=\d)")
 AGE = re.compile(r"(?:(?P<days>\d+)d)?(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)(?:\.\d+)?")
 VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
-NOBODY = ("", "-", "N/A", "CPU", "Router", "sup-eth1(R)")
+NOBODY = ("", "-", "N/A", "CPU", "Router", "sup-eth1(R)", "vPC")
+OF_VRF = re.compile(r"vrf (?!all\b|default\b)\S+")
+"""A table of another VRF: its addresses are not those of ranks."""
+UTC = re.compile(r"\b(?:UTC|GMT|Timezone: (?:UTC|GMT))\b")
+LONGEST = 512
+"""Characters of a line that is looked at."""
 
 
 def take(node: Node, command: str, output: str) -> None:
     """Take in what a command of a switch printed; nothing of another command."""
+    if OF_VRF.search(command):
+        return
+    output = "\n".join(line[:LONGEST] for line in output.split("\n"))
     if command == "show clock":
-        node.collected = time_of(output.replace("\n", " ").strip(), 0)
+        _clock(node, output)
     for words, columns in COLUMNS.items():
         if re.fullmatch(words, command) and RULER.search(output):
             node.system = node.system or ("Cumulus" if words.startswith("net") else "SONiC")
@@ -39,14 +48,25 @@ def take(node: Node, command: str, output: str) -> None:
             return
     for words, template in COMMANDS.items():
         if re.fullmatch(words, command):
-            for platform, system in SYSTEMS.items():
-                if rows := _by_template(platform, template, output):
-                    node.system = system
-                    for row in rows:
-                        _row(node, row)
-                    return
-            if "MAC" in output or "Hardware" in output or "Neighbor" in output:
-                node.remarks.append(f"{node.name}: what `{command}` printed is of no system that is known here")
+            _table(node, command, template, output)
+
+
+def _clock(node: Node, output: str) -> None:
+    if UTC.search(output):
+        node.collected = time_of(output.replace("\n", " ").strip(), 0)
+    else:
+        node.remarks.append(f"{node.name}: the time zone of its clock is not known: {output.strip()[:60]}")
+
+
+def _table(node: Node, command: str, template: str, output: str) -> None:
+    for platform, system in SYSTEMS.items():
+        if rows := _by_template(platform, template, output):
+            node.system = system
+            for row in rows:
+                _row(node, row)
+            return
+    if "MAC" in output or "Hardware" in output or "Neighbor" in output:
+        node.remarks.append(f"{node.name}: what `{command[:60]}` printed is of no system that is known here")
 
 
 def _by_template(platform: str, command: str, output: str) -> list[dict[str, str]]:
@@ -69,6 +89,7 @@ NAMES = {
     "destination_port": "port",
     "ports": "port",
     "age": "age",
+    "vrf": "vrf",
     "last_move": "moved",
     "neighbor_name": "remotedevice",
     "neighbor_interface": "remoteportid",
@@ -112,7 +133,9 @@ def _row(node: Node, row: dict[str, str]) -> None:
         device = row.get("remotedevice") or row.get("remotehost", "")
         node.cables[long(row["localport"])] = short(device), long(other)
     elif "address" in row:
-        node.neighbours[vlan, row["address"]] = Entry(mac, port, age(row.get("age", "")), not mac)
+        if row.get("vrf", "") not in ("", "default"):
+            return
+        node.neighbours[vlan, str(ip_address(row["address"]))] = Entry(mac, port, age(row.get("age", "")), not mac)
         if svi:
             node.interface(svi).vlan = vlan
     elif mac and port and port not in NOBODY:

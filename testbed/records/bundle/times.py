@@ -10,6 +10,8 @@ SYSLOG = re.compile(
     r"(?:(?P<year>\d{4}) )?(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2})(?: (?P<of>\d{4}))? "
     r"(?P<time>\d\d:\d\d:\d\d)(?:\.(?P<part>\d{1,9}))?(?: (?P<after>\d{4})\b)?"
 )
+LONGEST = 11
+"""Digits of seconds since 1970."""
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 CLOCK = re.compile(
     r"(?P<time>\d\d:\d\d:\d\d)(?:\.(?P<part>\d{1,9}))? \w+ [A-Z][a-z]{2} (?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) "
@@ -36,12 +38,14 @@ def time_of(line: str, year: int) -> int | None:
         return None
     try:
         moment = datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    return int(moment.timestamp()) * 10**9 + int((fraction or "0").ljust(9, "0"))
+    return max(0, int(moment.timestamp())) * 10**9 + int((fraction or "0").ljust(9, "0"))
 
 
 def nanoseconds(text: str) -> int:
     """Return a time as `date +%s.%N` prints it. ValueError for another text."""
     seconds, _, fraction = text.strip().partition(".")
+    if len(seconds) > LONGEST:
+        raise ValueError(f"{seconds[:20]} is no time")
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or "0")

@@ -6,15 +6,20 @@ from collections.abc import Iterator
 OURS = re.compile(r"### (?P<command>\S.*)")
 """The line of collect.sh before what a command prints."""
 PROMPT = re.compile(
-    r"(?P<prompt>[\w.@:~/()-]*[\w~)])\s?[#>$]\s?(?P<command>(?:show|ip|bridge|rdma|ethtool|lldpctl|date|net|nv)\b.*)"
+    r"(?P<prompt>[\w.@:~/()-]{0,99}[\w~)])\s?[#>$]\s?(?:sudo )?"
+    r"(?P<command>(?:show|sh|ip|bridge|rdma|ethtool|lldpctl|date|net|nv)\b.*)"
 )
 """A line of a terminal in which a command was typed."""
-IDLE = re.compile(r"[\w.@:~/()-]*[\w~)]\s?[#>$]\s*")
+IDLE = re.compile(r"[\w.@:~/()-]{0,99}[\w~)]\s?[#>$]\s*")
 """One in which none was."""
+
+
+PAGER = re.compile(r"^[ \x08]*-{2}\s?More\s?-{2}[ \x08\r]*(?:\n|(?=\S))", re.MULTILINE | re.IGNORECASE)
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
     """Yield commands in their order, each with its output."""
+    text = PAGER.sub("", text)
     command = ""
     lines: list[str] = []
     for line in text.replace("\r", "").split("\n"):
@@ -22,7 +27,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
         if begun:
             if command:
                 yield command, "\n".join(lines)
-            command, lines = " ".join(begun["command"].split()), []
+            command, lines = re.sub(r"^sh\b", "show", " ".join(begun["command"].split())), []
         elif not IDLE.fullmatch(line):
             lines.append(line)
     if command:

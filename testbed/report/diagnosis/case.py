@@ -15,8 +15,8 @@ from testbed.report.diagnosis.observations import Observations, at
 from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
-GID = re.compile(r"dgid=(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
-"""UCX's text for a completion with an error: the peer that did not answer."""
+GID = re.compile(r"(?:dgid=|remoteGids? ?)(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
+"""UCX's and NCCL's text for a completion with an error: the peer that did not answer."""
 SLOW_NS = 1_000_000_000
 """A call of MPI of this length is a pause of the job, if it is `SLOW_TIMES` as long as the median of all, too."""
 SLOW_TIMES = 10

@@ -1,5 +1,6 @@
 """The observations of a real cluster, from a bundle of what was collected there."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from testbed.protocol import Event, InterfaceRow, events
@@ -11,6 +12,8 @@ from testbed.records.switch_tables import UNANSWERED, Tables
 from testbed.report.diagnosis.observations import Counters, Observations
 
 End = tuple[str, str]
+CHANNEL = re.compile(r"(?i)po(rt-?channel)?\d|bond")
+"""Names of port channels, whose members are not known."""
 
 
 def observations(bundle: Bundle) -> Observations:
@@ -24,7 +27,7 @@ def observations(bundle: Bundle) -> Observations:
     peers = bundle.peers
     found = [*_links(bundle, epoch), *_tables_since(bundle, epoch), *_mtus(bundle, peers)]
     found += [event for job in bundle.jobs for event in _job(bundle, job, epoch)]
-    tables = _tables(bundle)
+    tables = _tables(bundle, peers)
     return Observations(
         sorted(found, key=lambda event: event["t"]),
         [_row(node, one, peers) for node in bundle.nodes.values() for one in node.interfaces.values()],
@@ -44,6 +47,11 @@ def _remarks(bundle: Bundle) -> list[str]:
         f"when {job.name} ran is not known: no log or flight record of it has a time"
         for job in bundle.jobs
         if not any(_times(bundle, job))
+    ]
+    jobs += [
+        f"{job.name} has the status 0, and ranks wait in a call by their flight records: its end is not known"
+        for job in bundle.jobs
+        if _contradicted(job)
     ]
     return [*bundle.remarks, *jobs, *clocks]
 
@@ -73,9 +81,9 @@ def _event(t: int, node: str, text: str, data: events.Data) -> Event:
 
 
 def _links(bundle: Bundle, epoch: int) -> Iterator[Event]:
-    """Yield changes of links, from logs; at the begin those that are down and of which no log says more. A host's log
-    tells of the carrier: the other end may be down."""
-    for (name, interface), changes in bundle.changes.items():
+    """Yield changes of links, from logs; at the begin those that are down in the end and of which no log says since
+    when. What was collected is later than a log. A host's log tells of the carrier: the other end may be down."""
+    for (name, interface), changes in bundle.lasting.items():
         switch = name in bundle.nodes and bundle.nodes[name].switch
         for one in changes:
             t = bundle.common(name, one.t) - epoch
@@ -84,7 +92,8 @@ def _links(bundle: Bundle, epoch: int) -> Iterator[Event]:
             yield _event(t, name, f"{interface} {'up' if one.up else 'down'}", state if switch else carrier)
     for node in bundle.nodes.values():
         for own in node.interfaces.values():
-            if (node.name, own.name) in bundle.changes or not own.mac:
+            changes = bundle.lasting.get((node.name, own.name), [])
+            if not own.mac or (changes and not changes[-1].up):
                 continue
             if own.enabled is False:
                 down, what = events.LINK(interface=own.name, state="down"), "is set down"
@@ -92,7 +101,8 @@ def _links(bundle: Bundle, epoch: int) -> Iterator[Event]:
                 down, what = events.LINK(interface=own.name, carrier=False), "has no carrier"
             else:
                 continue
-            yield _event(0, node.name, f"{own.name} {what}, since when is not known", down)
+            t = bundle.common(node.name, changes[-1].t) - epoch + 1 if changes else 0
+            yield _event(t, node.name, f"{own.name} {what}, since when is not known", down)
 
 
 def _mtus(bundle: Bundle, peers: Mapping[End, End]) -> Iterator[Event]:
@@ -105,7 +115,7 @@ def _mtus(bundle: Bundle, peers: Mapping[End, End]) -> Iterator[Event]:
 
 def _written(bundle: Bundle, node: Node) -> Iterator[tuple[int, str, Entry, int]]:
     """Yield the entries of which a switch says when they were written: VLAN, address, entry, and that time."""
-    for (vlan, ip), entry in node.neighbours.items() if node.switch else ():
+    for vlan, ip, entry in node.entries() if node.switch else ():
         if entry.age_s is not None and entry.mac and node.collected:
             yield vlan, ip, entry, bundle.common(node.name, node.collected) - round(entry.age_s * 1e9)
 
@@ -117,18 +127,28 @@ def _tables_since(bundle: Bundle, epoch: int) -> Iterator[Event]:
             yield _event(t - epoch, node.name, f"{ip} is at {entry.mac}", data)
 
 
-def _tables(bundle: Bundle) -> Tables:
+def _tables(bundle: Bundle, peers: Mapping[End, End]) -> Tables:
     found: Tables = {}
     for node in bundle.nodes.values():
         if not node.switch:
             continue
-        for (vlan, ip), entry in node.neighbours.items():
+        for vlan, ip, entry in node.entries():
             port = entry.port or node.macs.get((vlan, entry.mac), "")
             text = UNANSWERED if entry.failed else entry.mac + (f" on {port}" if port else "")
             found[node.name, "nd" if ":" in ip else "arp", vlan, ip] = text
+        cabled = {(mac, port) for (_, mac), port in node.macs.items() if _leads(bundle, peers, (node.name, port), mac)}
+        well = {mac for mac, _ in cabled}
         for (vlan, mac), port in node.macs.items():
-            found[node.name, "fdb", vlan, mac] = f"on {port}"
+            if not CHANNEL.match(port) and ((mac, port) in cabled or mac not in well):
+                found[node.name, "fdb", vlan, mac] = f"on {port}"
     return found
+
+
+def _leads(bundle: Bundle, peers: Mapping[End, End], end: End, mac: str) -> bool:
+    """Return whether a switch's port leads to the interface that has a MAC."""
+    peer = peers.get(end)
+    own = bundle.nodes[peer[0]].interfaces.get(peer[1]) if peer and peer[0] in bundle.nodes else None
+    return own is not None and own.mac == mac
 
 
 def _row(node: Node, one: Interface, peers: Mapping[End, End]) -> InterfaceRow:
@@ -186,13 +206,24 @@ def _job(bundle: Bundle, job: Job, epoch: int) -> Iterator[Event]:
     started = events.JOB(name=job.name, ranks=len(job.hosts), hosts=job.hosts, devices=job.devices)
     yield _event(began, "", f"{job.name} starts", started)
     ends = {rank: logs.end(text, bundle.year(job.hosts[rank])) for rank, text in job.logs.items()}
-    known = {rank: one for rank, one in ends.items() if one}
+    known = {rank: one for rank, one in ends.items() if one and (one.certain or job.status != 0)}
     if known:
-        first = min(known, key=lambda rank: (not known[rank].status, known[rank].t or 0, rank))
+        first = min(known, key=lambda rank: _order(bundle, job, rank, known[rank]))
         failed = events.JOB(
             name=job.name, ok=False, rank=first, host=job.hosts[first], status=known[first].status,
             failure=known[first].text,
         )  # fmt: skip
         yield _event(ended, "", f"{job.name} ends", failed)
-    elif job.status is not None:
+    elif job.status is not None and not _contradicted(job):
         yield _event(ended, "", f"{job.name} ends", events.JOB(name=job.name, ok=job.status == 0))
+
+
+def _order(bundle: Bundle, job: Job, rank: int, end: logs.End) -> tuple[bool, int, bool, int]:
+    """Return a rank's place among those that tell of their end: by its time, where that is known."""
+    t = bundle.common(job.hosts[rank], end.t) if end.t is not None else 0
+    return end.t is None, t, not end.status, rank
+
+
+def _contradicted(job: Job) -> bool:
+    """Return whether a job ended well by its status, and a rank is in a collective by its flight record."""
+    return job.status == 0 and any(call.ended is None for call in job.calls)

@@ -83,11 +83,13 @@ def own_link(case: Case, rank: int) -> str:
 
 
 def ranks_at(case: Case, node: str, interface: str) -> list[int]:
-    """Return the ranks that use this link alone: those whose NIC is an end of it; without a device those of the
-    host."""
+    """Return the ranks that use this link alone: those whose NIC is an end of it; without a device those of the host.
+    Other interfaces of a real host are not those of ranks whose NIC is known."""
     ends = [(node, interface), case.seen.peers.get((node, interface), ("", ""))]
     found = [rank for end in ends for rank in case.ports.get(end, ())]
-    return found or [rank for end, _ in ends if end not in case.seen.gateways for rank in case.ranks_on(end)]
+    known = set() if case.seen.whole else {rank for ranks in case.nics.values() for rank in ranks}
+    others = (rank for end, _ in ends if end not in case.seen.gateways for rank in case.ranks_on(end))
+    return found or [rank for rank in others if rank not in known]
 
 
 def nic_down(case: Case) -> Finding | None:

@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from testbed.errors import InputError
-from testbed.records.bundle import Bundle, reproduction
+from testbed.records.bundle import Bundle, logs, reproduction
 from testbed.report.diagnosis import diagnose_bundle
 
 BUNDLES = Path(__file__).parents[2] / "records/bundles"
@@ -103,3 +104,110 @@ def test_the_lab_of_a_cluster_has_what_was_wrong_there() -> None:
     assert '{node: former1, interface: eth1, mac: "02:00:07:00:00:01"}' in text
     down = reproduction.topology(Bundle.read(BUNDLES / "link-down"))
     assert '- {fault: link-down, end: "leaf1:e4"}' in down
+
+
+def change(copy: Path, name: str, old: str, new: str) -> None:
+    path = copy / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+UNUSED = (
+    '{"ifname":"docker0","flags":["NO-CARRIER","BROADCAST","UP"],"mtu":1500,"address":"02:42:00:00:00:01",'
+    '"addr_info":[]},'
+)
+
+
+def test_an_interface_that_no_rank_uses_is_no_cause(copy: Path) -> None:
+    (copy / "switches/leaf2.txt").unlink()
+    change(copy, "hosts/n1.txt", "### ip -j -d address\n[", f"### ip -j -d address\n[{UNUSED}")
+    (copy / "hosts/n1.log").write_text("2025-12-01T00:01:59+0000 n1 kernel: veth12ab: Lost carrier\n")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+
+
+@pytest.mark.parametrize("state", ["Down", "Up"])
+def test_what_was_collected_is_later_than_a_log(state: str) -> None:
+    broken = BUNDLES / ("ip-reuse" if state == "Down" else "link-down")
+    bundle = Bundle.read(broken)
+    end = ("n1" if state == "Down" else "n3", "eth1")
+    bundle.changes[end] = [logs.LinkChange(LEARNED, "eth1", state == "Up", "")]
+    [job] = diagnose_bundle(bundle)
+    assert job.finding.cause == ("stale-neighbour" if state == "Down" else "link-down")
+    assert ("link-down" in reproduction.topology(bundle)) == (state == "Up")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("leaf2# show ip arp\n", "leaf2# show ip arp vrf storage\n"),
+        ("10.1.2.44       00:02:27", "10.1.2.44       00:00:01  0200.0600.0001  Vlan20\n10.1.2.44       00:02:27"),
+    ],
+    ids=["another VRF", "the right one too"],
+)
+def test_an_entry_that_may_be_of_another_vrf_is_no_cause(copy: Path, old: str, new: str) -> None:
+    text = (copy / "switches/leaf2.txt").read_text()
+    age = text[text.index("10.1.2.44") :][:24]
+    change(copy, "switches/leaf2.txt", old.replace("10.1.2.44       00:02:27", age), new)
+    if "vrf" not in new:
+        change(copy, "switches/leaf2.txt", "0200.0700.0001  Vlan20", "0200.0700.0001  Ethernet1/9")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "healthy", "said"),
+    [
+        ("0", "NCCL WARN Missing iommu=pt\nValueError: tried again\nepoch 10 done", True, ""),
+        ("0", "torch.distributed.DistStoreError: wait timeout after 300000ms", False, "DistStoreError"),
+        ("1", "NCCL WARN Missing iommu=pt\nSegmentation fault", False, "Segmentation fault"),
+        (
+            "1",
+            "NET/IB: Got completion from peer fe80::1%eth1<4> with status=IBV_WC_RETRY_EXC_ERR(12) x",
+            False,
+            "RETRY",
+        ),
+        ("\u00b2", "epoch 10 done", False, "no known end"),
+    ],
+)
+def test_the_end_of_a_job(copy: Path, status: str, log: str, healthy: bool, said: str) -> None:
+    (copy / "switches/leaf2.txt").unlink()
+    for path in (copy / "jobs/train").glob("*.log"):
+        path.unlink()
+    (copy / "jobs/train/status").write_text(status)
+    (copy / "jobs/train/rank-0.log").write_text(log)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.healthy == healthy
+    assert said in f"{job.finding.text} {job.case.ending}"
+
+
+def test_a_status_of_0_is_no_good_end_of_ranks_that_wait(copy: Path) -> None:
+    test_a_flight_record_tells_who_waits(copy)
+    for path in (copy / "jobs/train").glob("*.log"):
+        path.unlink()
+    (copy / "jobs/train/status").write_text("0")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert not job.healthy
+    assert any("train has the status 0, and ranks wait" in text for text in job.case.seen.remarks)
+
+
+def test_lldp_may_name_an_interface_by_its_mac(copy: Path) -> None:
+    change(copy, "switches/leaf2.txt", "120                    eth1", "120                    0200.0600.0001")
+    bundle = Bundle.read(copy)
+    assert bundle.peers["leaf2", "Ethernet1/2"] == ("n4", "eth1")
+
+
+@pytest.mark.parametrize("name", ["no", "mgmt", "former1", "n1\n    - x: [reboot]", "a-very-long-name-of-a-host"])
+def test_names_of_a_cluster_are_names_of_a_lab(copy: Path, name: str) -> None:
+    bundle = Bundle.read(copy)
+    node = bundle.nodes.pop("n1")
+    node.name = name
+    bundle.nodes[name] = node
+    bundle.nodes["leaf1"].cables = {
+        port: (name if other == "n1" else other, end) for port, (other, end) in bundle.nodes["leaf1"].cables.items()
+    }
+    plan = yaml.safe_load(reproduction.topology(bundle))["topology"]
+    assert set(plan["nodes"]) == {"leaf1", "leaf2", "n2", "n3", "n4", "host1", "former1", "mgmt", "launcher"} - (
+        {"former1"} if "former1" not in plan["nodes"] else set()
+    )
