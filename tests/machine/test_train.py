@@ -39,6 +39,13 @@ def test_a_transformer_runs_unchanged(testbed):
     assert [rank["steps"] for rank in job_of(done)["ranks"]] == [2, 2]
 
 
+def test_fsdp_trains_over_roce(testbed):
+    script = Path(__file__).parents[1] / "lab/workload/programs/sharded.py"
+    done = testbed("train", str(script), "--ranks", "2", "--json", "--", "fsdp2")
+    assert done.status == 0, done.err
+    assert [rank["steps"] for rank in job_of(done)["ranks"]] == [4, 4]
+
+
 @pytest.mark.slow
 def test_a_job_is_repeated_from_its_directory(testbed):
     done = testbed("train", DDP / "transformer.py", "--ranks", "2", "--json")
