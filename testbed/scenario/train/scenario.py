@@ -28,6 +28,8 @@ CARRIED = "carried"
 """The directory of what earlier attempts of a job wrote."""
 OURS = re.compile(r"rank-\d+\.(log|env)|steps-\d+\.jsonl|flight.*|agent|ranks\.hosts|.*\.env|.*\.log")
 """Files of a job that its program did not write."""
+OFTEN_S, SELDOM_S = 0.02, 5.0
+"""Seconds between two checks of the steps that are done: before a fault, which comes in the next one, and later."""
 NONE_DONE = "the job ended before its first step; without a torch optimizer steps are unknown: give a time, after 2s"
 
 
@@ -95,7 +97,7 @@ class Train(Scenario[Settings]):
             with run.step("the job runs"):
                 if not earlier:
                     missed = break_network(run, job, progress, p.faults, until)
-                progress.wait(lambda: False, until)
+                progress.wait(lambda: False, until, SELDOM_S)
                 failure, hung = wait(job, until - run.now)
             if not (failure or hung) or len(earlier) == p.restarts:
                 break
@@ -166,15 +168,16 @@ class Progress:
             text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
             self._run.lab.emit(JOB_STEP(number=self._done, seconds=times), "", text)
 
-    def wait(self, condition: Callable[[], bool], until: float) -> None:
-        """Wait for a condition or the job's end. Each step that a rank writes down wakes it."""
+    def wait(self, condition: Callable[[], bool], until: float, pause: float) -> None:
+        """Wait for a condition or the job's end. A step that a rank writes down wakes it, but for one that is written
+        in the moment of another: that is found after `pause` seconds at most."""
         within = max(until - self._run.now, 0.0)
 
         def over() -> bool:
             self.look()
             return condition() or not self._job.running
 
-        self._run.lab.scheduler.wait(over, within, pause=within)
+        self._run.lab.scheduler.wait(over, within, pause=pause)
 
 
 def break_network(run: Run, job: Job, progress: Progress, faults: Sequence[Planned], until: float) -> list[str]:
@@ -186,7 +189,7 @@ def break_network(run: Run, job: Job, progress: Progress, faults: Sequence[Plann
     by_step = [planned for planned in faults if planned.after_step is not None]
     for planned in sorted(by_step, key=lambda one: one.after_step or 0):
         number = planned.after_step or 0
-        progress.wait(partial(reached, job, number), until)
+        progress.wait(partial(reached, job, number), until, OFTEN_S)
         done = job.steps_done()
         if done >= number and job.running:
             run.inject(planned.made(), lasting=planned.lasting_s, may_outlast_run=True)
