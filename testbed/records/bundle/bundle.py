@@ -41,7 +41,6 @@ class Bundle:
     jobs: list[Job]
     changes: dict[tuple[str, str], list[logs.LinkChange]]
     ahead: dict[str, int]
-    years: dict[str, int]
     remarks: list[str]
 
     @property
@@ -73,8 +72,7 @@ class Bundle:
                 where=str(directory),
                 hint="docs/diagnosis.md has the layout; collect.sh prints what a host has.",
             )
-        years = {name: _year(node.collected) for name, node in found.items() if node.collected}
-        made = cls(found, [job for job in jobs if job], changes, {}, years, remarks)
+        made = cls(found, [job for job in jobs if job], changes, {}, remarks)
         asked = {name: node.collected - node.asked for name, node in found.items() if node.asked and node.collected}
         times = {end: [(one.t, one.up) for one in own] for end, own in changes.items()}
         calls = [call for job in made.jobs for call in job.calls]
@@ -127,7 +125,8 @@ class Bundle:
 
     def year(self, name: str) -> int:
         """Return the year of a node's log, for lines that have none."""
-        return self.years.get(name, datetime.now(UTC).year)
+        node = self.nodes.get(name)
+        return _year(node.collected) if node and node.collected else datetime.now(UTC).year
 
     def common(self, node: str, t: int) -> int:
         """Return a time of a node's clock by the common one."""

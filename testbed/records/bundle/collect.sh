@@ -24,7 +24,6 @@ counters() {
 }
 printf '### asked at\n%s\n\n' "$1"
 show date +%s.%N
-show hostname
 show uname -sr
 [ -e /etc/sonic/sonic_version.yml ] && show cat /etc/sonic/sonic_version.yml
 [ -e /etc/lsb-release ] && show cat /etc/lsb-release
@@ -36,14 +35,8 @@ show ip -j -s neighbour
 show bridge -j -s fdb
 show bridge -j vlan
 show rdma -j link
-show rdma -j resource show qp
-for place in /sys/class/infiniband/*/ports/*/gids/*; do
-    [ -e "$place" ] && gid=$(cat "$place" 2>/dev/null) && [ "$gid" != 0000:0000:0000:0000:0000:0000:0000:0000 ] &&
-        printf '### gid %s\n%s\n\n' "$place" "$gid"
-done
 for nic in $(nics); do
     show ethtool "$nic"
-    show ethtool -a "$nic"
 done
 show lldpctl -f json
 sleep "${2:-10}"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from testbed.protocol.ucx_words import STATUS, UNREACHED
 from testbed.records.bundle.switch_texts import long
 from testbed.records.bundle.times import time_of
 
@@ -25,16 +26,6 @@ STATUSES = {
     "11": "REM_OP_ERR", "12": "RETRY_EXC_ERR", "13": "RNR_RETRY_EXC_ERR",
 }  # fmt: skip
 """enum ibv_wc_status of libibverbs."""
-WORDS = {
-    "transport retry counter exceeded": "RETRY_EXC_ERR",
-    "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
-    "Work Request Flushed Error": "WR_FLUSH_ERR",
-    "remote access error": "REM_ACCESS_ERR",
-    "remote operation error": "REM_OP_ERR",
-}
-"""ibv_wc_status_str of libibverbs."""
-UNREACHED = re.compile(r"UD endpoint .* unhandled timeout error|Destination is unreachable|Endpoint timeout")
-"""UCX's words for a peer that is not reached."""
 CERTAIN = re.compile(r"Watchdog caught collective operation timeout: .*|\S*(?:DistBackendError|DistStoreError)\b.*")
 FAILED = re.compile(
     r"(?:\w+\.)*\w*(?:Error|Exception)\b: .*|ncclRemoteError.*"
@@ -82,7 +73,7 @@ def end(text: str, year: int) -> End | None:
         if found := NCCL.search(line):
             status = STATUSES.get(found["status"], f"status {found['status']}")
             return End(time_of(line, year), status, line.strip()[-200:])
-        for words, status in WORDS.items():
+        for words, status in STATUS.items():
             if words in line:
                 return End(time_of(line, year), status, words)
         if found := UNREACHED.search(line):

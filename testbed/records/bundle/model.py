@@ -15,7 +15,6 @@ class Interface:
     mtu: int | None = None
     enabled: bool | None = None
     carrier: bool | None = None
-    master: str = ""
     vlan: int | None = None
     speed: int | None = None
     rdma: str = ""
@@ -53,7 +52,6 @@ class Node:
     readings: list[tuple[int, dict[tuple[str, str], int]]] = field(default_factory=list)
     """Counters by interface or RDMA device and name, by the time of their reading."""
     gateways: list[str] = field(default_factory=list)
-    gids: dict[str, list[str]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[tuple[int, str, Entry]]:

@@ -15,7 +15,6 @@ VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
 SPEED = re.compile(r"Speed: (\d+)Mb/s")
 ETHTOOL = re.compile(r" {0,8}(?P<name>[^\s:][^:]{0,80}): (?P<value>\d{1,20})")
 MOST_AGE_S = 10**9
-GID = re.compile(r"gid /sys/class/infiniband/(?P<device>[^/]+)/ports/\d+/gids/(?P<index>\d+)")
 OF_LINK = {
     **{f"rx_{name}": ("rx", name) for name in ("bytes", "packets", "errors", "dropped", "length_errors", "crc_errors",
                                                "frame_errors", "fifo_errors", "missed_errors", "over_errors")},
@@ -58,8 +57,6 @@ def _take(node: Node, command: str, output: str) -> None:
         node.system = node.system or "Linux"
     elif words[0] == "cat":
         node.system = "SONiC" if "sonic" in output.lower() else "Cumulus" if "Cumulus" in output else node.system
-    elif found := GID.fullmatch(command):
-        node.gids.setdefault(found["device"], []).append(output.strip())
     elif words[:2] == ["ethtool", "-S"]:
         _counted(node, words[2], {m["name"]: int(m["value"]) for m in map(ETHTOOL.fullmatch, output.split("\n")) if m})
     elif words[0] == "ethtool" and len(words) == 2:
@@ -98,7 +95,7 @@ def _address(node: Node, row: Any) -> None:
     if row["ifname"] == "lo":
         return
     one = node.interface(str(row["ifname"]))
-    one.mac, one.mtu, one.master = colons(str(row.get("address", ""))), int(row["mtu"]), str(row.get("master", ""))
+    one.mac, one.mtu = colons(str(row.get("address", ""))), int(row["mtu"])
     flags = row.get("flags") or []
     one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
     found = [address for address in row.get("addr_info", ()) if address.get("scope") == "global"]

@@ -21,6 +21,8 @@ FORMER = re.compile(r"former\d+")
 FASTEST_MBIT = 100
 """Megabits per second that stand for the fastest link, where links have different rates."""
 USUAL_MTU = 1500
+UNKNOWN_VLAN = 10
+"""The VLAN of a port of which nothing says one."""
 
 
 @dataclass
@@ -147,7 +149,7 @@ def _vlan(bundle: Bundle, one: End, other: End) -> int | None:
     known = (
         vlan for (vlan, found), port in bundle.nodes[one[0]].macs.items() if found == mac and port == one[1] and vlan
     )
-    return _of(bundle, one).vlan or next(known, None) or 10
+    return _of(bundle, one).vlan or next(known, None) or UNKNOWN_VLAN
 
 
 def _gateway(bundle: Bundle, node: Node, cables: Sequence[tuple[End, End]], vlan: int) -> str:
@@ -230,12 +232,13 @@ def _formers(bundle: Bundle, cables: Sequence[tuple[End, End]], names: _Names) -
                 f"        - ip address delete {address} dev eth1",
             ]
             end = f'{{node: {host}, interface: eth1, mac: "{entry.mac}"}}'
-            yield _Former(host, lines, f'{{endpoints: ["{port}", {end}], vlan: {vlan or 10}, rdma: false}}')
+            yield _Former(host, lines, f'{{endpoints: ["{port}", {end}], vlan: {vlan or UNKNOWN_VLAN}, rdma: false}}')
 
 
 def _down(bundle: Bundle, cables: Sequence[tuple[End, End]], names: _Names) -> Iterator[str]:
     """Yield the faults of links that were down in the end."""
+    lasting = bundle.lasting
     for cable in cables:
-        last = [changes[-1] for end in cable if (changes := bundle.lasting.get(end))]
+        last = [changes[-1] for end in cable if (changes := lasting.get(end))]
         if any(not one.up for one in last) or any(_of(bundle, end).carrier is False for end in cable):
             yield f'{{fault: link-down, end: "{names.end(cable[0])}"}}'

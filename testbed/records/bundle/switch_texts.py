@@ -90,7 +90,6 @@ NAMES = {
     "ports": "port",
     "age": "age",
     "vrf": "vrf",
-    "last_move": "moved",
     "neighbor_name": "remotedevice",
     "neighbor_interface": "remoteportid",
     "local_interface": "localport",

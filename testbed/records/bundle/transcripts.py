@@ -12,9 +12,8 @@ PROMPT = re.compile(
 """A line of a terminal in which a command was typed."""
 IDLE = re.compile(r"[\w.@:~/()-]{0,99}[\w~)]\s?[#>$]\s*")
 """One in which none was."""
-
-
 PAGER = re.compile(r"^[ \x08]*-{2}\s?More\s?-{2}[ \x08\r]*(?:\n|(?=\S))", re.MULTILINE | re.IGNORECASE)
+"""What a terminal shows between two pages."""
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:

@@ -83,16 +83,17 @@ def _event(t: int, node: str, text: str, data: events.Data) -> Event:
 def _links(bundle: Bundle, epoch: int) -> Iterator[Event]:
     """Yield changes of links, from logs; at the begin those that are down in the end and of which no log says since
     when. What was collected is later than a log. A host's log tells of the carrier: the other end may be down."""
-    for (name, interface), changes in bundle.lasting.items():
-        switch = name in bundle.nodes and bundle.nodes[name].switch
+    lasting = bundle.lasting
+    for (name, interface), changes in lasting.items():
+        switch = bundle.nodes[name].switch
         for one in changes:
             t = bundle.common(name, one.t) - epoch
             state = events.LINK(interface=interface, state="up" if one.up else "down")
             carrier = events.LINK(interface=interface, carrier=one.up)
-            yield _event(t, name, f"{interface} {'up' if one.up else 'down'}", state if switch else carrier)
+            yield _event(t, name, one.text, state if switch else carrier)
     for node in bundle.nodes.values():
         for own in node.interfaces.values():
-            changes = bundle.lasting.get((node.name, own.name), [])
+            changes = lasting.get((node.name, own.name), [])
             if not own.mac or (changes and not changes[-1].up):
                 continue
             if own.enabled is False:

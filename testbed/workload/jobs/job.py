@@ -22,6 +22,7 @@ from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
 from testbed.protocol import events
 from testbed.protocol.flight import Call
+from testbed.protocol.ucx_words import STATUS, UNREACHED
 from testbed.workload.jobs import recorder
 from testbed.workload.jobs.fork_server import SOCKET
 from testbed.workload.jobs.placement import Rank, gid_address
@@ -34,19 +35,6 @@ STALL_S = 1.5
 """Seconds between two checks of its ranks' progress; one that waited in the same call at both has stalled."""
 STALL_SHARE = 1 / 16
 """Of a stall's length so far: the seconds to the next check, if they are more."""
-STATUS = {
-    "transport retry counter exceeded": "RETRY_EXC_ERR",
-    "RNR retry counter exceeded": "RNR_RETRY_EXC_ERR",
-    "Work Request Flushed Error": "WR_FLUSH_ERR",
-    "remote access error": "REM_ACCESS_ERR",
-    "remote operation error": "REM_OP_ERR",
-}
-"""libibverbs' words for a completion status (ibv_wc_status_str), as UCX prints them, and its name."""
-UCX_SAID = re.compile(
-    r"UD endpoint .* unhandled timeout error|Destination is unreachable|Endpoint timeout"
-    r"|network device '.*' is not available.*|ibv_create_ah\(.*\) .* failed: [\w ]+"
-)
-"""UCX's words for a peer that is not reached, and for a device or a GID that it cannot use."""
 NUMBER = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|RANK)=(\d+)\0")
 """The number of a rank, in its environment."""
 POINTER = re.compile(r" 0x[0-9a-f]+")
@@ -379,7 +367,7 @@ def completion_in(text: str) -> tuple[str, str] | None:
 
 def unreached_in(text: str) -> tuple[str, str] | None:
     """Return UCX's words in a rank's output for a peer that it did not reach. There is no completion status."""
-    found = UCX_SAID.search(text)
+    found = UNREACHED.search(text)
     return ("", POINTER.sub("", found[0])) if found else None
 
 

@@ -94,6 +94,7 @@ def _everywhere(original: Callable[..., Any], function: Callable[..., Any]) -> N
 
 
 _all_gather_copy_out = _fsdp_collectives.foreach_all_gather_copy_out
+_allreduce_of_one = dist.ProcessGroup.allreduce
 
 
 def _copy_out(gathered: Any, parameters: Any, group: Any) -> None:
@@ -143,8 +144,9 @@ def _options(kind: type, op: Any) -> Any:
     return made
 
 
-def _op(given: Any, default: Any = dist.ReduceOp.SUM) -> Any:
-    return default if given is None else getattr(given, "reduceOp", given)
+def _op(given: Any) -> Any:
+    """Return the operation of options, or one that stands alone."""
+    return dist.ReduceOp.SUM if given is None else getattr(given, "reduceOp", given)
 
 
 def _reducible(tensor: Any, op: Any) -> bool:
@@ -169,17 +171,17 @@ def _result(wide: Any, of: Any, op: Any, size: int) -> Finish:
 
 
 def _allreduce(original: Callable[..., Any], group: Any, tensors: Any, opts: Any = None, **named: Any) -> Any:
-    given, op = [tensors] if isinstance(tensors, torch.Tensor) else tensors, _op(opts, named.get("op"))
-    if len(given) == 1 and _reducible(given[0], _op(op)):
+    given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    op = _op(opts if opts is not None else named.get("op"))
+    if len(given) == 1 and _reducible(given[0], op):
         return original(group, tensors, *([] if opts is None else [opts]), **named)
     return _allreduce_coalesced(original, group, given, op)
 
 
-def _allreduce_coalesced(original: Callable[..., Any], group: Any, tensors: Any, opts: Any = None) -> Any:
+def _allreduce_coalesced(_: object, group: Any, tensors: Any, opts: Any = None) -> Any:
     op = _op(opts)
     wide = [_wide(tensor) for tensor in tensors]
-    one = dist.ProcessGroup.allreduce if original.__name__ != "allreduce" else original
-    works = [one(group, [tensor], _options(dist.AllreduceOptions, op)) for tensor in wide]
+    works = [_allreduce_of_one(group, [tensor], _options(dist.AllreduceOptions, op)) for tensor in wide]
     finish = [_result(one, of, op, group.size()) for one, of in zip(wide, tensors, strict=True)]
     return Pending(works, tensors, finish)
 

@@ -208,6 +208,6 @@ def test_names_of_a_cluster_are_names_of_a_lab(copy: Path, name: str) -> None:
         port: (name if other == "n1" else other, end) for port, (other, end) in bundle.nodes["leaf1"].cables.items()
     }
     plan = yaml.safe_load(reproduction.topology(bundle))["topology"]
-    assert set(plan["nodes"]) == {"leaf1", "leaf2", "n2", "n3", "n4", "host1", "former1", "mgmt", "launcher"} - (
-        {"former1"} if "former1" not in plan["nodes"] else set()
-    )
+    given = {"leaf1", "leaf2", "n2", "n3", "n4", "mgmt", "launcher"}
+    [added, former] = sorted(set(plan["nodes"]) - given, reverse=True)
+    assert (added, former.startswith("former")) == ("host1", True)
