@@ -67,14 +67,15 @@ class HpccIncast(Scenario[Settings]):
             with run.step("a second is measured, and the client's messages"):
                 rates = streams.run(1.0, look)
         dropped = port.queue(LOSSLESS).dropped_packets
-        latency, mean = statistics.median(latencies), statistics.fmean(queues)
+        # A queue of DCQCN comes and goes: in some runs most messages meet none, so a median does not see it.
+        latency, mean = statistics.fmean(latencies), statistics.fmean(queues)
         run.note(mean_queue=round(mean), longest_queue=max(queues), mbit=round(sum(rates) / 1e6, 1))
         run.note(idle_us=round(idle * 1e6), message_us=round(latency * 1e6), slowest_us=round(max(latencies) * 1e6))
         run.note(rates_mbit=[round(rate / 1e6, 1) for rate in rates])
         run.expect("nothing is dropped", dropped, 0)
         run.expect("the receiver's link is in use", sum(rates), lambda rate: rate > 0.85 * 46e6)
-        text = f"a small message takes {latency / idle:.1f} times as long as on an idle network"
-        if latency > 3 * idle:
+        text = f"a small message takes {latency / idle:.1f} times as long as on an idle network, on average"
+        if latency > 5 * idle:
             run.observe("fault", text)
             run.expect("packets wait at the receiver's port", mean, lambda waiting: waiting > 10_000)
         else:
