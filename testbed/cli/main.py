@@ -64,6 +64,7 @@ COMMANDS = {
     "pod": ("testbed.cli.live.change_commands:pod", "Create and delete pods in a lab."),
     "reboot": ("testbed.cli.live.change_commands:reboot", "Reboot hosts of a lab, with their pods."),
     "rdma": ("testbed.cli.live.change_commands:rdma", "Send an RDMA WRITE in a lab: the ping of RoCE."),
+    "probe": ("testbed.cli.live.probe_command:probe", "Probe all pairs of NICs of a lab: a pingmesh."),
     "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
     "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with the changes made by hand."),
     "deploy": ("testbed.cli.live.containerlab_commands:deploy", "The same as `up`, with containerlab's flags."),

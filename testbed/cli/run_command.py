@@ -97,20 +97,19 @@ def run(
     if junit:
         reports.require_place(junit)
     lines = [*(noted(note) for _, info, _ in tasks for note in info["notes"]), *kept(tasks, settings)]
-    if (keep_steps or stop) and (on.machine == "local" or on.clock == "real"):
-        raise click.UsageError("--keep-steps and --stop-at are for the virtual clock")
-    if metrics is not None and not stop:
-        raise click.UsageError("--metrics is for live labs: `testbed up`, or a run with --stop-at")
-    if stop and without:
-        raise click.UsageError("--without-fault and --stop-at exclude each other: leave one out")
+    if (keep_steps or stop or metrics is not None) and (on.machine == "local" or on.clock == "real"):
+        raise click.UsageError("--keep-steps, --stop-at and --metrics are for the virtual clock")
+    lives = "--stop-at" if stop else "--metrics" if metrics is not None else ""
+    if lives and without:
+        raise click.UsageError(f"--without-fault and {lives} exclude each other: leave one out")
     tasks = [(source, info, [replace(one, without_faults=without) for one in its]) for source, info, its in tasks]
-    if stop:
+    if lives:
         from testbed.cli.live import stopping
 
         source, info, chosen = tasks[0]
         if len(tasks) > 1 or len(chosen) > 1:
             labels = ", ".join(one.label for one in chosen)
-            raise click.UsageError(f"--stop-at is for one variant: add --variant with one of {labels}")
+            raise click.UsageError(f"{lives} is for one variant: add --variant with one of {labels}")
         return stopping.run(source, info, chosen[0], on, stop, metrics, as_json=as_json)
     results, wall_s = run_shown(tasks, on, jobs, lines, keep_steps=keep_steps, run_in=run_in)
     if junit:

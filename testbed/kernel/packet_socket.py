@@ -11,9 +11,12 @@ Step = tuple[int, int, int, int]
 LOAD_BYTE, JUMP_IF_EQUAL, RETURN = 0x30, 0x15, 0x06
 HOST, BROADCAST, MULTICAST = socket.PACKET_HOST, socket.PACKET_BROADCAST, socket.PACKET_MULTICAST
 """Destinations of a frame: the interface's MAC, all, a group."""
+OUTGOING = socket.PACKET_OUTGOING
+"""In place of a destination: a frame that the interface sends."""
 _LONGEST = 1 << 14
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
-_SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 26, 32, 33
+_SO_ATTACH_FILTER, _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 32, 33, 35
+_TIME = struct.Struct("=qq")
 
 
 class PacketSocket:
@@ -45,6 +48,20 @@ class PacketSocket:
             except BlockingIOError:
                 return
             yield interface, to, frame
+
+    def begin_times(self) -> None:
+        """Let the kernel note when it gets each frame, for `timed_frames`."""
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+    def timed_frames(self, size: int) -> Iterator[tuple[str, int, int, bytes]]:
+        """Yield (interface, destination, CLOCK_REALTIME in ns, first `size` bytes) of each frame, without waiting."""
+        while True:
+            try:
+                frame, ancillary, _, (interface, _, to, *_) = self._socket.recvmsg(size, 64)
+            except BlockingIOError:
+                return
+            seconds, nanoseconds = next(_TIME.unpack_from(value) for _, _, value in ancillary)
+            yield interface, to, seconds * 10**9 + nanoseconds, frame
 
     def lost(self) -> int:
         """Return the number of frames dropped since the last call."""

@@ -11,6 +11,7 @@ import yaml
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from testbed.protocol.job_states import JobRow
 from testbed.protocol.live import LinkRow, Measured, NodeRow, TableRow
 from testbed.records import counter_names
 from testbed.records.counter_names import Counter
@@ -88,7 +89,7 @@ class Families:
         labels = {label: values[of] for label, of in family.labels.items()}
         if family.name not in self._found:
             self._found[family.name] = KINDS[family.kind](family.name, family.help, labels=list(labels))
-        self._found[family.name].add_metric(list(labels.values()), value)
+        self._found[family.name].add_metric(list(labels.values()), float(value))
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._found.values())
@@ -100,6 +101,9 @@ def families(measured: Measured) -> Families:
     found.add("testbed_unread", len(measured["missing"]))
     for fault in measured["faults"]:
         found.add("testbed_fault_active", 1, number=str(fault["number"]), fault=fault["fault"])
+    hosts = {node["name"]: node.get("host", "") for node in measured["nodes"]}
+    for job in measured["jobs"]:
+        _job(found, job, hosts)
     for node in measured["nodes"]:
         for interface in node["interfaces"]:
             _interface(found, node, interface, measured["counters"].get(node["name"], {}))
@@ -117,6 +121,23 @@ def families(measured: Measured) -> Families:
                 place = {"node": switch, "table": row["table"], "vlan": str(row["vlan"])}
                 found.add(name, 1, **place, ip=row["ip"], mac=row["mac"], port=row["port"])
     return found
+
+
+def _job(found: Families, job: JobRow, hosts: Mapping[str, str]) -> None:
+    """Add a job and its ranks. `hosts` has the host of each pod."""
+    name = job["name"]
+    found.add("testbed_job_running", job["ok"] is None, job=name)
+    found.add("testbed_job_failed", job["ok"] is False, job=name)
+    found.add("testbed_job_stalled", job["stalled"], job=name)
+    found.add("testbed_job_steps", job["steps"], job=name)
+    if job["step_s"]:
+        found.add("testbed_job_step_seconds", max(job["step_s"]), job=name)
+    for rank, (node, device) in enumerate(zip(job["hosts"], job["devices"], strict=False)):
+        host = hosts.get(node, "")
+        values = {"job": name, "rank": str(rank), "node": host or node, "pod": node if host else "", "device": device}
+        found.add("testbed_rank_info", 1, **values)
+        if rank < len(job["step_s"]):
+            found.add("testbed_rank_step_seconds", job["step_s"][rank], **values)
 
 
 def _pair(found: Families, switch: str, row: TableRow) -> None:
@@ -140,7 +161,10 @@ def _interface(found: Families, node: NodeRow, row: LinkRow, counted: Mapping[st
         "device": row["rdma"] or "",
         "port": "1",
     }
-    found.add("node_network_up", int(row["up"] and row["carrier"]), **values)
+    works = row["up"] and row["carrier"] and not row["gone"]
+    found.add("node_network_up", works, **values)
+    if row["peer"]:
+        found.add("testbed_link_up", works, **values, peer=row["peer"])
     for address in row["addresses"]:
         found.add("testbed_address_info", 1, **values, ip=address.partition("/")[0], mac=row["mac"])
     found.count(counted.get("interfaces", {}).get(name, {}), values)

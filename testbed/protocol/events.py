@@ -386,6 +386,27 @@ class Failed(Data):
     error: str
 
 
+class Probed(Data):
+    protocol: Literal["rdma", "tcp"]
+    nics: list[str]
+    bytes: int
+    """Bytes of a probe's data."""
+    sent: list[list[int]]
+    """Number of probes: a row for each NIC that sends, a column for each that receives."""
+    arrived: list[list[int]]
+    median_us: list[list[float | None]]
+    """The median of those that arrived: of RDMA one way, of TCP from the SYN to its answer; null without any."""
+    errors: list[list[str]]
+    """Of a pair that was not probed to the end: the NIC that sends, the one that receives, the reason."""
+    lost_at: list[dict[str, Any]]
+    """RDMA probes that did not arrive, by where their packet was seen last: `place` in words, `end`, the interface that
+    should have sent them on, or did, and `count`."""
+    slow_ports: dict[str, float]
+    """Interfaces that keep probes for much longer than others do, with the median in µs."""
+    resent: int
+    """TCP connections whose SYN, or the answer to it, was lost and sent again."""
+
+
 class Ranks(Data):
     late: bool = False
     """True if it was not done at its deadline."""
@@ -426,6 +447,8 @@ class Job(Ranks):
 
 
 class JobStep(Data):
+    name: str | None = None
+    """The job."""
     number: int
     seconds: list[Seconds]
     """Time of each rank."""
@@ -448,6 +471,7 @@ class Stalled(Resumed):
 QP = Kind("qp", QueuePair, "A queue pair changes its state.")
 COMPLETION = Kind("completion", Completion, "A work request completes.")
 CONNECT = Kind("connect", Failed, "A queue pair does not connect.")
+PROBED = Kind("probed", Probed, "All pairs of NICs have been probed.")
 COLLECTIVE = Kind("collective", Collective, "A collective over queue pairs ends.")
 JOB = Kind("job", Job, "A job begins, with `ranks`, `hosts` and `devices`, or ends, with `ok`.")
 JOB_STEP = Kind("job.step", JobStep, "All ranks of a training job have done a step.")

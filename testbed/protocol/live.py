@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
 
 from testbed.protocol import Chosen, Event, PlanRows
+from testbed.protocol.job_states import JobRow
 from testbed.protocol.requests import Request, register
 
 if TYPE_CHECKING:
@@ -267,6 +268,60 @@ class RdmaWrite(LiveRequest[Written], handler="changing:write", waits=True):
     """True if neither host asks for its gateway meanwhile: it has a static entry of it."""
 
 
+class ProbedPair(TypedDict):
+    """Probes from one NIC to another. Times in µs; of RDMA one way, of TCP from the SYN to its answer."""
+
+    source: str
+    target: str
+    sent: int
+    arrived: int
+    shortest_us: float | None
+    median_us: float | None
+    longest_us: float | None
+    error: str
+    """The reason why it was not probed to the end."""
+    paths: dict[str, int]
+    """Probes by the interfaces that sent them, in order."""
+
+
+class LostAt(TypedDict):
+    """Where lost RDMA probes were seen last, in words. `end` is the interface that should have sent them on, or did,
+    empty if there is none."""
+
+    place: str
+    end: str
+    count: int
+
+
+class ProbedMesh(TypedDict):
+    """Probes of one protocol between all pairs of NICs."""
+
+    protocol: Literal["rdma", "tcp"]
+    nics: list[str]
+    bytes: int
+    pairs: list[ProbedPair]
+    lost_at: list[LostAt]
+    slow_ports: dict[str, float]
+    """Interfaces that keep probes for much longer than others do, with the median in µs."""
+    resent: int
+    """TCP connections whose SYN, or the answer to it, was lost and sent again."""
+    unseen: int
+    """Packets that could not be looked at in time: places and paths are not all known."""
+
+
+class Probe(LiveRequest[list[ProbedMesh]], handler="probing:probe", waits=True):
+    """Probe all pairs of NICs with RDMA, or of `nodes`."""
+
+    nodes: list[str] = field(default_factory=list)
+    """Hosts, pods or their interfaces."""
+    protocols: list[Literal["rdma", "tcp"]] = field(default_factory=lambda: ["rdma", "tcp"])
+    count: int = 8
+    size: int = 0
+    """Bytes of data; 0: as many as the smallest MTU of the RDMA devices."""
+    traffic_class: int = 0
+    family: Literal[4, 6] = 4
+
+
 class Advance(LiveRequest[float], handler="changing:advance"):
     """Advance virtual time; the response is the lab's time in seconds."""
 
@@ -457,6 +512,7 @@ class Measured(LabState):
     """Counters by node, then ``interfaces`` or ``rdma``, then interface or RDMA device: as in counters.json."""
     tables: dict[str, list[TableRow]]
     """Entries by switch."""
+    jobs: list[JobRow]
     missing: list[str]
     """Counters and tables that could not be read."""
 

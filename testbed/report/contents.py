@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import COLLECTIVE, OBSERVED, PROFILE, TYPED
+from testbed.protocol.events import COLLECTIVE, OBSERVED, PROBED, PROFILE, TYPED
 from testbed.report import answers, counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
@@ -119,6 +119,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "meanings": counters.meanings(name for _, _, name, _ in at_the_end),
         "counted": counted,
         "matrices": list(matrices(events)),
+        "probes": list(meshes(events)),
         "files": list(_files(part.directory, base)),
         "directory": os.path.relpath(part.directory, base),
     }
@@ -244,6 +245,15 @@ def matrices(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
     for group, sizes in found.items():
         cells = [(*pair, size) for pair, size in sorted(sizes.items()) if size]
         yield {"ranks": group, "collectives": collectives[group], "cells": cells}
+
+
+def meshes(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Yield the probes between all pairs of NICs, with their times; none whose tables do not fit its NICs."""
+    for event in events:
+        if data := PROBED.of(event):
+            tables: tuple[Sequence[Sequence[Any]], ...] = (data.sent, data.arrived, data.median_us)
+            if all([*map(len, table)] == [len(data.nics)] * len(data.nics) for table in tables):
+                yield {"t": event["t"], **vars(data)}
 
 
 @dataclass(frozen=True, slots=True)

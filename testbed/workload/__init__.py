@@ -9,7 +9,6 @@ from testbed.workload.collectives.results import CollectiveResult as CollectiveR
 from testbed.workload.collectives.results import Progress as Progress
 from testbed.workload.collectives.results import bandwidth_table as bandwidth_table
 from testbed.workload.flows import Flow as Flow
-from testbed.workload.flows import paths as paths
 from testbed.workload.jobs.job import Failure as Failure
 from testbed.workload.jobs.job import Job as Job
 from testbed.workload.jobs.job import Step as Step
@@ -22,6 +21,9 @@ from testbed.workload.matrix_picture import matrix_svg as matrix_svg
 from testbed.workload.parallelism import Model as Model
 from testbed.workload.parallelism import Parallel as Parallel
 from testbed.workload.parallelism import Training as Training
+from testbed.workload.paths import paths as paths
+from testbed.workload.probes.mesh import Mesh as Mesh
+from testbed.workload.probes.mesh import probe as probe
 from testbed.workload.queue_pair import ConnectError as ConnectError
 from testbed.workload.tools import Result as Result
 from testbed.workload.tools import Side as Side

@@ -5,9 +5,9 @@ import importlib
 from typing import Any
 
 MODULES = {
-    "GID": "addr", "AHAttr": "addr", "GlobalRoute": "addr", "CQ": "cq", "CompChannel": "cq", "Context": "device",
-    "MR": "mr", "PD": "pd", "PyverbsError": "pyverbs_error", "PyverbsRDMAError": "pyverbs_error", "QP": "qp",
-    "QPAttr": "qp", "QPCap": "qp", "QPInitAttr": "qp", "RecvWR": "wr", "SGE": "wr", "SendWR": "wr",
+    "AH": "addr", "AHAttr": "addr", "GID": "addr", "GlobalRoute": "addr", "CQ": "cq", "CompChannel": "cq",
+    "Context": "device", "MR": "mr", "PD": "pd", "PyverbsError": "pyverbs_error", "PyverbsRDMAError": "pyverbs_error",
+    "QP": "qp", "QPAttr": "qp", "QPCap": "qp", "QPInitAttr": "qp", "RecvWR": "wr", "SGE": "wr", "SendWR": "wr",
 }  # fmt: skip
 """Its classes by their names, with the module of each. Names that begin with IBV_ are in `enums`."""
 

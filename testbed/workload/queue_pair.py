@@ -155,7 +155,7 @@ class QueuePair:
             pd = self._kept(ibverbs.PD(context))
             self._mr = self._kept(ibverbs.MR(pd, self._size, access))
             self._mr.write(os.urandom(self._size), self._size)
-            self._channel, self._channel_fd = _completion_channel(context)
+            self._channel, self._channel_fd = completion_channel(context)
             self._kept(self._channel)
             self._cq = self._kept(ibverbs.CQ(context, 2 * DEPTH, None, self._channel, 0))
             capacity = ibverbs.QPCap(
@@ -277,7 +277,7 @@ class QueuePair:
             raise InputError(f"{self}: {length} bytes at {offset} are outside the memory of {size} bytes")
 
 
-def _completion_channel(context: Context) -> tuple[CompChannel, int]:
+def completion_channel(context: Context) -> tuple[CompChannel, int]:
     """Return a channel and its descriptor, which pyverbs does not expose: the kernel gives the lowest free number."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

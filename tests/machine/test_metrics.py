@@ -167,7 +167,7 @@ def test_the_address_is_shown_and_free_after_down(own: Live) -> None:
     socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_metrics_are_for_labs_that_live(own: Live) -> None:
+def test_metrics_are_for_one_variant(own: Live) -> None:
     done = own("run", "ip-reuse", "--metrics", "0")
     assert done.status == 2
-    assert "--metrics is for live labs" in done.error
+    assert "--metrics is for one variant: add --variant with one of as-is, garp" in done.error

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,15 @@ def run(
     metrics: int | None,
     *,
     as_json: bool,
+    show: Callable[[record.RunResult], None] | None = None,
 ) -> int:
-    """Run a variant until it stops, or to its end. Exit status: 0 if it stopped."""
-    Stop.of(stop)
+    """Run a variant until it stops, or to its end; without `stop` to its end. `show` prints the result, as `testbed
+    run` does by default. Exit status: 0 if it stopped."""
+    if stop:
+        Stop.of(stop)
     order = order_of(info["name"], source, chosen.label, chosen.variant, stop=stop)
     with begun(info["name"], order, info, on.seed, on.out, metrics) as connection:
-        return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop)
+        return follow(connection, {"control": "start"}, chosen, as_json=as_json, stop=stop, show=show)
 
 
 def order_of(
@@ -71,7 +75,15 @@ def begun(
     return start(whole, listening)
 
 
-def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *, as_json: bool, stop: str = "") -> int:
+def follow(
+    connection: Connection,
+    asked: dict[str, Any],
+    chosen: VariantRun,
+    *,
+    as_json: bool,
+    stop: str = "",
+    show: Callable[[record.RunResult], None] | None = None,
+) -> int:
     """Show a run until it stops or has ended."""
     with console.RunConsole(error_console(), [chosen]) as shown:
         begin = shown.started if chosen.variant["expected"] else shown.resumed
@@ -102,7 +114,10 @@ def follow(connection: Connection, asked: dict[str, Any], chosen: VariantRun, *,
     else:
         if stop:
             click.echo(f"The run has ended and never reached {stop!r}.", err=True)
-        summary.report(output_console(), [result], result.wall_s)
+        if show:
+            show(result)
+        else:
+            summary.report(output_console(), [result], result.wall_s)
         for touched in [variant.touched for variant in result.variants if variant.touched]:
             click.echo(f"Changed by hand while it was stopped: {', '.join(touched)}.")
     return 0 if result.as_expected else 1

@@ -25,6 +25,7 @@ from testbed.cli.train import train_table as records
 from testbed.cli.words import noted
 from testbed.errors import InputError, did_you_mean
 from testbed.machine import child_processes, questions, training
+from testbed.machine.record import RunResult
 from testbed.machine.scenarios import Source
 from testbed.machine.training import Placement
 from testbed.protocol import FaultInfo, Note, PlanRows, requests
@@ -144,12 +145,11 @@ def train(
 ) -> int:
     if not limit:
         raise InputError("--limit is 0: give a time longer than 0")
-    if stop and (on.machine == "local" or on.clock == "real"):
-        raise click.UsageError("--stop-at is for the virtual clock")
-    if stop and matrix_texts:
-        raise click.UsageError("--stop-at is for one run: leave out --matrix")
-    if metrics is not None and not stop:
-        raise click.UsageError("--metrics is for live labs: a job with --stop-at")
+    lives = "--stop-at" if stop else "--metrics" if metrics is not None else ""
+    if lives and (on.machine == "local" or on.clock == "real"):
+        raise click.UsageError(f"{lives} is for the virtual clock")
+    if lives and matrix_texts:
+        raise click.UsageError(f"{lives} is for one run: leave out --matrix")
     with stopped_files(on.out, script) if stop else child_processes.scratch() as directory:
         source = training.source(script, topology or directory / FABRIC)
         planned_faults = [parse_fault(text, questions.kept(requests.Faults())) for text in fault_texts]
@@ -177,11 +177,15 @@ def train(
         ]
         info, planned = asyncio.run(plan_settings(source, [on.seed], chosen, []))
         tasks = [(source, info, as_one_run(info, planned))]
-        if stop:
+        if lives:
             from testbed.cli.live import stopping
 
+            def show(result: RunResult) -> None:
+                name = chosen_run.label
+                train_table.job(output_console(), result, {name: records.read(result.out / name)}, result.wall_s)
+
             [chosen_run] = as_one_run(info, planned)
-            return stopping.run(source, info, chosen_run, on, stop, metrics, as_json=as_json)
+            return stopping.run(source, info, chosen_run, on, stop, metrics, as_json=as_json, show=show)
         [result], wall_s = run_shown(tasks, on, jobs, map(noted, notes))
     done = {variant.name: records.read(result.out / variant.name) for variant in result.variants}
     if as_json:

@@ -208,14 +208,19 @@ def nic(call: Call, name: str) -> HostInterface:
     return next((end for end in ends if end.rdma), ends[0])
 
 
+def with_rdma(end: HostInterface) -> HostInterface:
+    if not end.rdma:
+        raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
+    return end
+
+
 def write(request: live.RdmaWrite, call: Call) -> Written:
     near, (far, to) = nic(call, request.source), destination(call, request.target)
     call.node = near.node.name
     family = to.version if to else request.family
     for end in near, far:
         check_usable(end, to if to and end is far else end.address(family).ip)
-        if not end.rdma:
-            raise InputError(f"{end} has no RDMA device", hint="A host has one unless its file says `rdma: false`.")
+        with_rdma(end)
     given = {"timeout": request.timeout, "retry_cnt": request.retries}
     attributes = replace(Attributes(), **{key: value for key, value in given.items() if value is not None})
     call.lab.scheduler.catch_up()

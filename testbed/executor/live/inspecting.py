@@ -21,6 +21,7 @@ from testbed.lab.node import Node
 from testbed.lab.nodes.switch_node import Switch
 from testbed.protocol import Event, PlanRows, live
 from testbed.protocol.events import FAULT_INJECTED, FAULT_LOST
+from testbed.protocol.job_states import JobStates
 from testbed.protocol.live import Counted, FaultRow, LabState, LinkRow, Measured, NodeRow, Overview, QueuePair, TableRow
 from testbed.scenario.evidence import counters
 from testbed.scenario.rows import as_built, plan_rows
@@ -367,10 +368,14 @@ def metrics(request: live.Metrics, call: Call) -> Measured | Subscription:
 def measured(call: Call) -> Measured:
     call.lab.scheduler.catch_up()
     missing: list[str] = []
+    jobs = JobStates()
+    for event in call.log.events:
+        jobs.take(event)
     return {
         **inspect(live.Inspect(), call),
         "counters": counters(call.lab, missing),
         "tables": {switch.name: table_rows(call.lab, switch) for switch in call.lab.switches()},
+        "jobs": jobs.rows(),
         "missing": missing,
     }
 

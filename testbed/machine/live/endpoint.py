@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.metrics.exposition import LabCollector
-from testbed.protocol import live, messages
+from testbed.protocol import Event, live, messages
+from testbed.protocol.job_states import JobStates
 from testbed.protocol.live import Measured
 from testbed.protocol.requests import Request
 
@@ -41,6 +42,7 @@ class Endpoint:
 
     On the real clock a scrape asks the lab. On the virtual clock that would let time pass, at a moment that depends on
     the host: the lab is asked once, when it is up, and sends a measurement at each rest. A scrape gets the latest.
+    While a run goes on there is none, and a scrape gets what its events tell of jobs.
     """
 
     def __init__(self, listening: socket.socket, ask: Callable[[Request[Any]], int], *, follows: bool) -> None:
@@ -51,6 +53,10 @@ class Endpoint:
         self._latest: Any = None
         self._followed = 0
         """Number of the request whose reports have the measurements."""
+        self._measuring: asyncio.Future[None] | None = None
+        """The first measurement since the lab is up or the run is stopped."""
+        self._jobs = JobStates()
+        self._now_ns = 0
         registry = CollectorRegistry(auto_describe=False)
         registry.register(LabCollector(self._measure))
         handler = _Handler.factory(registry)
@@ -67,13 +73,25 @@ class Endpoint:
     def begin(self) -> None:
         """Request measurements: the lab is up, or a run is stopped."""
         if self._follows:
+            self._measuring = self._loop.create_future()
             self._followed = self._ask(live.Metrics(follow=True))
+
+    def go_on(self) -> None:
+        """Forget what was measured: the run goes on."""
+        self._latest = self._measuring = None
+
+    def event(self, event: Event) -> None:
+        """Follow an event of the lab."""
+        self._jobs.take(event)
+        self._now_ns = max(self._now_ns, event["t"])
 
     def receive(self, message: dict[str, Any]) -> bool:
         """Receive a message of the lab. Return whether it was for a scrape."""
         number = message["id"]
         if number == self._followed and "report" in message:
             self._latest = message["report"].get("measured")
+            if self._measuring and not self._measuring.done():
+                self._measuring.set_result(None)
         elif waiting := self._waiting.pop(number, None):
             if not waiting.done():
                 waiting.set_result(message)
@@ -93,9 +111,11 @@ class Endpoint:
 
     async def _measured(self) -> Any:
         if self._follows:
-            if self._latest is None:
-                raise TestbedError("the lab is still being made")
-            return self._latest
+            if self._measuring:
+                await asyncio.shield(self._measuring)
+            if self._latest is None and not self._jobs.rows():
+                raise TestbedError("nothing is measured yet: the lab is being made, or the run has no job that began")
+            return self._latest or self._of_events()
         number = self._ask(live.Metrics())
         self._waiting[number] = asyncio.get_running_loop().create_future()
         match await self._waiting[number]:
@@ -105,6 +125,18 @@ class Endpoint:
                 raise messages.error_of(failure, str)
             case message:
                 raise MachineError(f"testbed failed inside the lab:\n{message.get('crash')}")
+
+    def _of_events(self) -> Measured:
+        return {
+            "name": "",
+            "now_s": self._now_ns / 1e9,
+            "nodes": [],
+            "faults": [],
+            "counters": {},
+            "tables": {},
+            "jobs": self._jobs.rows(),
+            "missing": [],
+        }
 
 
 class _Handler(MetricsHandler):

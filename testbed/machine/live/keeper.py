@@ -258,6 +258,8 @@ class Keeper:
 
     def show(self, record: dict[str, Any]) -> None:
         """Send a record of a running run to those who wait for it."""
+        if self._endpoint and "event" in record:
+            self._endpoint.event(record["event"])
         send_all(self._clients.starters, {"report": record})
 
     async def _tick(self) -> None:
@@ -372,6 +374,8 @@ class Keeper:
             hint = "Stop at a step, or drop the changes with --discard."
             raise InputError("a run that was changed by hand cannot stop at a time", hint=hint)
         self._apply(Input.CONTINUE)
+        if self._endpoint:
+            self._endpoint.go_on()
         self._clients.fail_requests(messages.failure(TestbedError(f"{self.lab.name} goes on")))
         self._clients.starters.append((client, number))
         assert self.loop

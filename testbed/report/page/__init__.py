@@ -13,7 +13,7 @@ from typing import Any
 
 SCRIPTS = (
     "base.js", "folded.js", "marks.js", "timeline.js", "summary.js", "packets.js", "answers.js", "sections.js",
-    "counted.js", "matrices.js", "events.js", "main.js", "load.js",
+    "counted.js", "matrices.js", "probes.js", "events.js", "main.js", "load.js",
 )  # fmt: skip
 LIBRARY = "echarts/echarts.min.js"
 """Apache ECharts, the used parts of it; its README describes how it was made."""

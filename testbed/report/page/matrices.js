@@ -22,13 +22,12 @@ function matrix({ ranks, collectives, cells }) {
       `${Math.round(100 * (1 - sizes.size / pairs))} % of the pairs carry nothing. `,
       drawn ? "Rows send, columns receive." : "There are too many ranks for a table.",
     ),
-    drawn && matrixTable(ranks, sizes, most),
+    drawn && squareTable(ranks, rank => `${rank}`, cellOf(ranks, sizes, most)),
   );
 }
 
-function matrixTable(ranks, sizes, most) {
-  const few = ranks.length <= 16;
-  const cell = (from, to) => {
+function cellOf(ranks, sizes, most) {
+  return (from, to, few) => {
     const bytes = sizes.get(from * ranks.length + to);
     if (!bytes) return h("td", { class: from === to ? "self" : "" });
     const share = Math.round(8 + (52 * bytes) / most);
@@ -41,18 +40,23 @@ function matrixTable(ranks, sizes, most) {
       few && size(bytes),
     );
   };
+}
+
+/* A row for each name, `cell(row, column, few)` is what it has in a column; only a few have texts. */
+function squareTable(names, head, cell) {
+  const few = names.length <= 16;
   return h(
     "div",
     { class: "scroll" },
     h(
       "table",
       { class: few ? "small" : "small dense" },
-      h("thead", {}, h("tr", {}, h("th", {}), ranks.map((host, rank) => h("th", { title: host }, few ? `${rank}` : "")))),
+      h("thead", {}, h("tr", {}, h("th", {}), names.map((name, at) => h("th", { title: name }, few ? head(at) : "")))),
       h(
         "tbody",
         {},
-        ranks.map((host, from) =>
-          h("tr", {}, h("th", {}, few || from % 8 === 0 ? `${from} ${host}` : ""), ranks.map((_, to) => cell(from, to))),
+        names.map((name, from) =>
+          h("tr", {}, h("th", {}, few || from % 8 === 0 ? `${from} ${name}` : ""), names.map((_, to) => cell(from, to, few))),
         ),
       ),
     ),

@@ -166,7 +166,7 @@ class Progress:
             self._done += 1
             times = [self._job.steps(rank.number)[self._done - 1].seconds for rank in self._job.ranks]
             text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
-            self._run.lab.emit(JOB_STEP(number=self._done, seconds=times), "", text)
+            self._run.lab.emit(JOB_STEP(name=self._job.name, number=self._done, seconds=times), "", text)
 
     def wait(self, condition: Callable[[], bool], until: float, pause: float) -> None:
         """Wait for a condition or the job's end. A step that a rank writes down wakes it, but for one that is written

@@ -131,7 +131,8 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
         (["job/train.py", "--limit", "0s"], "--limit is 0"),
         (["job/train.py", "--stop-at", "fault", "--clock", "real"], "--stop-at is for the virtual clock"),
         (["job/train.py", "--stop-at", "fault", "--matrix", "ucx_retries"], "--stop-at is for one run"),
-        (["job/train.py", "--metrics", "9400"], "--metrics is for live labs"),
+        (["job/train.py", "--metrics", "0", "--clock", "real"], "--metrics is for the virtual clock"),
+        (["job/train.py", "--metrics", "0", "--matrix", "ucx_retries"], "--metrics is for one run"),
     ],
 )
 def test_wrong_input_is_2_and_no_machine_is_asked_for(

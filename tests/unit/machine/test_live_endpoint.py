@@ -13,6 +13,7 @@ import pytest
 from testbed.errors import InputError, TestbedError
 from testbed.machine.live import endpoint
 from testbed.machine.live.endpoint import Endpoint
+from testbed.protocol import Event
 from testbed.protocol.live import Metrics
 from testbed.protocol.requests import Request
 
@@ -23,6 +24,7 @@ EMPTY: dict[str, Any] = {
     "faults": [],
     "counters": {},
     "tables": {},
+    "jobs": [],
     "missing": [],
 }
 Answer = Callable[[int], dict[str, Any] | None]
@@ -95,6 +97,51 @@ def test_on_the_virtual_clock_it_gets_what_the_lab_reported_last() -> None:
     asyncio.run(scrape())
 
 
+def test_a_scrape_right_after_a_stop_waits_for_its_values() -> None:
+    async def scrape() -> None:
+        async with served(Lab(), follows=True) as lab:
+            lab.endpoint.begin()
+            report = {"id": 1, "report": {"measured": {**EMPTY, "now_s": 4.0}}}
+            asyncio.get_running_loop().call_later(0.3, lab.endpoint.receive, report)
+            status, text = await lab.scraped()
+            assert status == 200
+            assert "testbed_time_seconds_total 4.0" in text
+
+    asyncio.run(scrape())
+
+
+def event(t_s: float, kind: str, **data: Any) -> Event:
+    return {"t": round(t_s * 1e9), "kind": kind, "node": "", "text": "", "data": data}
+
+
+def test_while_a_run_goes_on_a_scrape_has_what_its_events_tell_of_jobs() -> None:
+    async def scrape() -> None:
+        async with served(Lab(), follows=True) as lab:
+            lab.endpoint.begin()
+            lab.endpoint.receive({"id": 1, "report": {"measured": {**EMPTY, "now_s": 1.0}}})
+            lab.endpoint.go_on()
+            assert (await lab.scraped())[0] == 503, "what was measured at the stop is old"
+            lab.endpoint.event(event(2, "job", name="job", ranks=2, hosts=["h1", "h2"], devices=["d1", "d2"]))
+            lab.endpoint.event(event(3, "job.step", name="job", number=1, seconds=[0.5, 0.25]))
+            lab.endpoint.event(event(9, "job.stalled", name="job", since_ns=4, waiting=[], queue_pairs={}))
+            text = (await lab.scraped())[1]
+            for line in (
+                "testbed_time_seconds_total 9.0",
+                'testbed_job_running{job_name="job"} 1.0',
+                'testbed_job_stalled{job_name="job"} 1.0',
+                'testbed_job_step_seconds{job_name="job"} 0.5',
+                'testbed_rank_step_seconds{job_name="job",node="h2",pod="",rank="1"} 0.25',
+            ):
+                assert line in text
+            lab.endpoint.event(event(10, "job.resumed", name="job"))
+            lab.endpoint.event(event(11, "job", name="job", ok=False))
+            text = (await lab.scraped())[1]
+            assert 'testbed_job_stalled{job_name="job"} 0.0' in text
+            assert 'testbed_job_failed{job_name="job"} 1.0' in text
+
+    asyncio.run(scrape())
+
+
 def test_what_the_lab_sends_to_others_is_left_to_them() -> None:
     async def take() -> None:
         async with served(Lab(), follows=True) as lab:
@@ -139,7 +186,7 @@ def test_before_the_lab_is_up_there_is_nothing_to_scrape() -> None:
     async def scrape() -> None:
         async with served(Lab(), follows=True) as lab:
             status, body = await lab.scraped()
-            assert (status, "still being made" in body) == (503, True)
+            assert (status, "the lab is being made" in body) == (503, True)
 
     asyncio.run(scrape())
 

@@ -14,6 +14,9 @@ PORT = {
     "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3": 0,
     "SAI_PORT_STAT_PFC_3_RX_PKTS": 0,
     "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": 0,
+    "SAI_PORT_STAT_PFC_3_TX_PKTS": 0,
+    "SAI_QUEUE_STAT_DROPPED_PACKETS:0": 0,
+    "SAI_QUEUE_STAT_DROPPED_PACKETS:3": 0,
     "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED:3": 0,
     "queue_dropped": 0,
 }
@@ -69,6 +72,17 @@ LAB: Measured = {
             entry("fdb", "02:13", "e2"),
         ]
     },
+    "jobs": [
+        {
+            "name": "job",
+            "hosts": [H1, POD],
+            "devices": ["h1-eth1", "pod-a"],
+            "ok": None,
+            "stalled": False,
+            "steps": 2,
+            "step_s": [0.2, 0.2],
+        }
+    ],
     "missing": [],
 }
 

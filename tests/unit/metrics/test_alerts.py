@@ -25,8 +25,8 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def quiet(name: str) -> dict[str, Any]:
-    return {"eval_time": "1m", "alertname": name, "exp_alerts": []}
+def quiet(name: str, at_s: int) -> dict[str, Any]:
+    return {"eval_time": f"{at_s}s", "alertname": name, "exp_alerts": []}
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def alarms(tmp_path: Path) -> Alarms:
 
     def evaluate(measured: Sequence[Measured]) -> list[str]:
         found = [samples(one) for one in measured]
+        last_s = 30 * (len(measured) - 1)
         series = [
             {
                 "series": f"{name}{{{','.join(f'{key}={value!r}' for key, value in (*labels, ('instance', 'lab')))}}}",
@@ -45,8 +46,10 @@ def alarms(tmp_path: Path) -> Alarms:
         (tmp_path / "alerts.yml").write_text(RULES)
         firing = []
         for name in NAMES:
-            test = {"interval": "30s", "input_series": series, "alert_rule_test": [quiet(name)]}
-            (tmp_path / "test.yml").write_text(yaml.safe_dump({"rule_files": ["alerts.yml"], "tests": [test]}))
+            test = {"interval": "30s", "input_series": series, "alert_rule_test": [quiet(name, last_s)]}
+            (tmp_path / "test.yml").write_text(
+                yaml.safe_dump({"rule_files": ["alerts.yml"], "evaluation_interval": "30s", "tests": [test]})
+            )
             done = promtool("test", "rules", tmp_path / "test.yml")
             assert done.returncode == 0 or "got:[" in done.stdout + done.stderr, done.stderr
             firing += [name] if done.returncode else []
@@ -89,7 +92,7 @@ def test_an_entry_with_the_mac_of_the_last_owner(alarms: Alarms) -> None:
 def test_an_address_that_two_have_may_be_at_either(alarms: Alarms) -> None:
     both = tables(entry("arp", "02:13", "e2", "10.0.0.3"), entry("fdb", "02:13", "e2"))
     both[0]["nodes"][2]["interfaces"].append(interface("h2:eth2", "02:14", "10.0.0.3"))
-    assert alarms(both) == []
+    assert alarms(both) == ["DuplicateAddress"]
 
 
 def test_an_entry_on_another_port_than_its_mac(alarms: Alarms) -> None:
@@ -125,3 +128,105 @@ def test_what_is_not_there_any_more_is_no_alarm(alarms: Alarms) -> None:
     gone = lab()
     gone["nodes"] = [one for one in gone["nodes"] if one["name"] not in (POD, H2)]
     assert alarms([lab(), gone, gone]) == []
+
+
+# Each alarm: what raises it, and what ends it
+
+
+def moved() -> Measured:
+    """The leaf has the MAC of another one for the pod's address."""
+    now = lab()
+    now["tables"][LEAF] = [entry("arp", "02:99", "e1", "10.0.0.3"), entry("fdb", "02:99", "e1")]
+    return now
+
+
+def on_another_port() -> Measured:
+    now = lab()
+    now["tables"][LEAF] = [entry("arp", "02:13", "e1", "10.0.0.3"), entry("fdb", "02:13", "e2")]
+    return now
+
+
+def link(**state: bool) -> Measured:
+    now = lab()
+    now["nodes"][1]["interfaces"][0].update({"peer": "leaf:e1", **state})
+    return now
+
+
+def at_two() -> Measured:
+    now = lab()
+    now["nodes"][2]["interfaces"].append(interface("h2:eth2", "02:14", "10.0.0.3"))
+    return now
+
+
+def at_another() -> Measured:
+    now = lab()
+    now["nodes"][3]["interfaces"][0]["mac"] = "02:77"
+    now["tables"][LEAF] = []
+    return now
+
+
+def job(*, ok: bool | None = None, stalled: bool = False, step_s: float = 0.2) -> Measured:
+    now = lab()
+    now["jobs"][0].update(ok=ok, stalled=stalled, steps=3, step_s=[step_s, step_s])
+    return now
+
+
+def grown(of: str, place: str, counter: str) -> tuple[Measured, Measured]:
+    """What was counted before, and what is from then on: a cure ends the growth."""
+    before, _, after = counted(of, place, **{counter: 3})
+    return before, after
+
+
+def paused(of_s: float, lab_s: float) -> Measured:
+    now = lab()
+    now["counters"][LEAF]["interfaces"]["e1"]["SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US"] = round(of_s * 1e6)
+    now["now_s"] = lab_s
+    return now
+
+
+WITHIN = 13
+"""Measurements in more than the five minutes for which increases count."""
+AGAIN = grown(H1, "h1-eth1", "completer_retry_err")
+DEAD = grown(H1, "h1-eth1", "retry_exceeded_err")
+FRAMES = grown(H1, "eth1", "rx_prio3_pause")
+DROPS = grown(LEAF, "e1", "SAI_QUEUE_STAT_DROPPED_PACKETS__3")
+STORY: dict[str, tuple[list[Measured], list[Measured]]] = {
+    "NeighbourOfAnotherMac": ([moved()], [lab()]),
+    "NeighbourOnAnotherPort": ([on_another_port()], [lab()]),
+    "RdmaRetransmissions": ([*AGAIN], [AGAIN[1]]),
+    "RdmaRetriesExceeded": ([*DEAD], [DEAD[1]]),
+    "PfcPauses": ([*FRAMES], [FRAMES[1]]),
+    "PfcStorm": ([paused(0, 0), paused(29, 30)], [paused(29, 30 + 30 * n) for n in range(1, WITHIN + 1)]),
+    "LosslessDrop": ([*DROPS], [DROPS[1]]),
+    "LinkDown": ([link(), link(carrier=False)], [link()]),
+    "DuplicateAddress": ([at_two()], [lab()]),
+    "GidMoved": ([lab()] * WITHIN + [at_another()], [at_another()]),
+    "JobStalled": ([job(), job(stalled=True)], [job()]),
+    "JobFailed": ([job(), job(ok=False)], [job()]),
+    "SlowStep": ([job()] * 5 + [job(step_s=0.9)], [job()]),
+}
+"""By alarm: measurements with the fault, which raise it, and those after the cure."""
+
+
+def test_each_alarm_has_its_story() -> None:
+    assert sorted(STORY) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", STORY)
+def test_the_fault_raises_it_and_the_cure_ends_it(alarms: Alarms, name: str) -> None:
+    fault, cure = STORY[name]
+    assert name in alarms(fault)
+    assert alarms([*fault, *(cure * WITHIN)[:WITHIN]]) == []
+
+
+def test_a_lossy_class_may_drop(alarms: Alarms) -> None:
+    before, after = grown(LEAF, "e1", "SAI_QUEUE_STAT_DROPPED_PACKETS__0")
+    assert alarms([before, after, after]) == []
+
+
+def test_short_pauses_are_no_storm(alarms: Alarms) -> None:
+    assert "PfcStorm" not in alarms([paused(0, 0), paused(15, 30), paused(30, 60)])
+
+
+def test_a_lab_whose_time_stands_still_has_no_storm(alarms: Alarms) -> None:
+    assert alarms([paused(5, 10)] * 3) == []

@@ -54,6 +54,7 @@ from testbed.report.diagnosis.rules.lost_packets import (
 )
 from testbed.report.diagnosis.rules.overload import congested_link, slow_link, target_of_all, uneven_links
 from testbed.report.diagnosis.rules.pauses import lossless_drop, pauses, watchdog
+from testbed.report.diagnosis.rules.probed import long_link, lost_probes
 from testbed.report.diagnosis.rules.slow_ranks import metadata_network, rank_died, slow_rank, unrouted_gid, wrong_gid
 from testbed.report.diagnosis.rules.waits import collective_mismatch, deadlock, rank_hangs
 
@@ -101,12 +102,12 @@ OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
     rank_died, wrong_gid, unrouted_gid, nic_down, switch_down, link_down, link_flap, silent_link, duplicate_ip,
     stale_neighbour, wrong_port, mtu_mismatch, watchdog, ecn_unanswered, pauses, collective_mismatch, asic_differs,
     no_path, unresolved, no_route, large_packets_end, small_packets_only, lossless_drop, congested_link, lossy_link,
-    corruption, metadata_network, deadlock, rank_hangs, silent_drop,
+    corruption, metadata_network, deadlock, rank_hangs, lost_probes, silent_drop,
 )  # fmt: skip
 """Rules for a job that did not end well."""
 OF_SUCCESS: Sequence[Rule] = (
     collective_mismatch, slow_rank, watchdog, ecn_unanswered, pauses, lossless_drop, congested_link, silent_link,
-    lossy_link, corruption, late_by_a_loss, slow_link, uneven_links, silent_drop, lost_beside,
+    lossy_link, corruption, late_by_a_loss, slow_link, uneven_links, long_link, lost_probes, silent_drop, lost_beside,
 )  # fmt: skip
 """Rules for a job that ended well."""
 BESIDE: Sequence[Rule] = (
