@@ -56,9 +56,10 @@ class Prometheus:
         return float(found[0]["value"][1]) if found else None
 
     def sees(self, lab: str, since_s: float) -> bool:
-        """Waits until it has scraped the lab as it was at this time of the lab's, or later, and then has evaluated the
-        alarms; whether it has in time."""
-        scraped = f'testbed_time_seconds_total{{lab="{lab}"}} >= {since_s}'
+        """Waits until it has scraped the whole lab, as it was at this time of the lab's or later, and then has
+        evaluated the alarms; whether it has in time."""
+        whole = f'on (lab) count by (lab) (testbed_link_up{{lab="{lab}"}})'
+        scraped = f'testbed_time_seconds_total{{lab="{lab}"}} >= {since_s} and {whole}'
         if not wait_for(lambda: self.value(scraped) is not None):
             return False
         seen = datetime.now(UTC)

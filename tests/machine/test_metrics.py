@@ -81,6 +81,10 @@ ALARMS = [
     ("pause-storm-watchdog", "watchdog", ["the storm has come", "s of the storm"], {"PfcPauses", "PfcStorm"}),
     ("pfc-incast", "lossless", ["each writes", "T=0.5"], {"PfcPauses"}),
     ("pfc-incast", "lossy", ["each writes", "T=0.5"], {"RdmaRetransmissions"}),
+    ("headroom-too-small", "as-is", ["four senders", "T=2.0"], {"PfcPauses", "RdmaRetransmissions", "LosslessDrop"}),
+    ("uplink-down-reroute", "frr", ["the uplink", "new connections"], {"LinkDown", "RdmaRetransmissions"}),
+    ("duplicate-ip", "as-is", ["second host gets", "connects anew"], {"DuplicateAddress"}),
+    ("link-flap-during-allreduce", "longer", ["flaps", "T=6.5"], {"JobStalled", "LinkDown", "RdmaRetransmissions"}),
 ]
 """Where the run of a variant is stopped and scraped, one stop after the other, and the alarms at the last one."""
 
@@ -170,4 +174,4 @@ def test_the_address_is_shown_and_free_after_down(own: Live) -> None:
 def test_metrics_are_for_one_variant(own: Live) -> None:
     done = own("run", "ip-reuse", "--metrics", "0")
     assert done.status == 2
-    assert "--metrics is for one variant: add --variant with one of as-is, garp" in done.error
+    assert "--metrics is for one variant: add --variant with one of as-is" in done.error

@@ -1,6 +1,7 @@
 """The address at which Prometheus scrapes the metrics of a running lab."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -77,7 +78,10 @@ class Endpoint:
             self._followed = self._ask(live.Metrics(follow=True))
 
     def go_on(self) -> None:
-        """Forget what was measured: the run goes on."""
+        """Forget what was measured: the run goes on, from there. It may have run further, to find where to stop."""
+        with contextlib.suppress(MachineError):  # nothing was measured, or it is damaged
+            measured: Measured = messages.checked(Measured, self._latest, "measurement")
+            self._jobs, self._now_ns = JobStates(measured["jobs"]), round(measured["now_s"] * 1e9)
         self._latest = self._measuring = None
 
     def event(self, event: Event) -> None:

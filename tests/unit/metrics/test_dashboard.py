@@ -38,7 +38,7 @@ def expressions() -> Iterator[str]:
 
 
 def names_in(expression: str) -> set[str]:
-    return set(re.findall(r"\b(?:rdma|node|testbed)_\w+", re.sub(r"\b(?:on|by) \([^)]*\)", "", expression)))
+    return set(re.findall(r"\b(?:rdma|node|testbed)_\w+", re.sub(r"\b(?:on|by|without) \([^)]*\)", "", expression)))
 
 
 @pytest.mark.parametrize("expression", dict.fromkeys(expressions()))
