@@ -83,7 +83,7 @@ ALARMS = [
     ("pfc-incast", "lossy", ["each writes", "T=0.5"], {"RdmaRetransmissions"}),
     ("headroom-too-small", "as-is", ["four senders", "T=2.0"], {"PfcPauses", "RdmaRetransmissions", "LosslessDrop"}),
     ("uplink-down-reroute", "frr", ["the uplink", "new connections"], {"LinkDown", "RdmaRetransmissions"}),
-    ("duplicate-ip", "as-is", ["second host gets", "connects anew"], {"DuplicateAddress"}),
+    ("duplicate-ip", "as-is", ["second host gets", "T=0.5"], {"DuplicateAddress", "RdmaRetransmissions"}),
     ("link-flap-during-allreduce", "longer", ["flaps", "T=6.5"], {"JobStalled", "LinkDown", "RdmaRetransmissions"}),
 ]
 """Where the run of a variant is stopped and scraped, one stop after the other, and the alarms at the last one."""
