@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from testbed.metrics.exposition import known
 
@@ -62,6 +65,21 @@ def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
     done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{len(rules)} rules found" in done.stdout
+
+
+def keys(found: Any, place: str = "") -> Iterator[str]:
+    """The places of all values."""
+    rows = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for key, value in rows:
+        yield f"{place}.{key}"
+        yield from keys(value, f"{place}.{key}")
+
+
+def test_grafana_knows_every_key() -> None:
+    """Its own model of dashboards keeps what it knows."""
+    register_default_plugins()
+    kept = json.loads(JSONEncoder().encode(Dashboard.from_json(DASHBOARD)))
+    assert set(keys(DASHBOARD)) - set(keys(kept)) == {".annotations.list.0.titleFormat"}, "of the Prometheus plugin"
 
 
 def test_panels_have_their_own_place_and_number() -> None:
