@@ -242,7 +242,8 @@ class KernelView:
         kind = "" if route.kind == "unicast" else f"{route.kind} "
         over = " by " + ", ".join(hops) if hops else ""
         text = " ".join((f"{'' if has else 'no '}{kind}route to {to}{over}", *route.options))
-        self._emit(node, events.ROUTE(to=to, via=hops, has=has), text)
+        nowhere = {} if route.kind == "unicast" else {"type": route.kind}
+        self._emit(node, events.ROUTE(to=to, via=hops, has=has, **nowhere), text)
 
     def _emit(self, node: Watched, data: Data, text: str) -> None:
         if not self._quiet[node.name]:

@@ -263,6 +263,8 @@ class HostRoute(Data):
     via: list[str]
     """Gateways, or interfaces where there is none."""
     has: bool
+    type: str | None = None
+    """blackhole, unreachable, prohibit or throw, if it leads nowhere."""
 
 
 class Announcement(Data):

@@ -200,6 +200,40 @@ def no_path(d: Draw) -> Blind:
     return d.lab("two rails without a path", "no-route", ranks, hosts=places, topology="rails.clab.yml", after=0)
 
 
+def host_route_gone(d: Draw) -> Blind:
+    commands = [[d.host, "ip", "route", "del", "default"]]
+    return d.lab("a host loses its route", "no-route", d.here, commands=commands)
+
+
+def wrong_gateway(d: Draw) -> Blind:
+    nobody = IPS[d.host].rpartition(".")[0] + ".99"
+    commands = [[d.host, "ip", "route", "replace", "default", "via", nobody]]
+    return d.lab("a host gets a wrong gateway", "no-route", d.here, commands=commands)
+
+
+def blackhole(d: Draw) -> Blind:
+    other = next(leaf for leaf in SPARES if leaf != d.leaf)
+    commands = [[other, "ip", "route", "add", "blackhole", f"{IPS[d.host]}/32"]]
+    return d.lab("a switch drops what is for a host", "no-route", [other, *d.here], commands=commands)
+
+
+def spine_drops(d: Draw) -> Blind:
+    spine, network = d.one(["spine1", "spine2"]), IPS[d.host].rpartition(".")[0] + ".0/24"
+    commands = [[spine, "ip", "route", "add", "unreachable", network]]
+    leaf_ports = [f"rank {rank}" for rank, host in enumerate(HOSTS) if PORTS[host].startswith(d.leaf)]
+    return d.lab("a spine drops what is for a leaf", "no-route", [*leaf_ports], commands=commands)
+
+
+def host_mtu(d: Draw) -> Blind:
+    commands = [[d.host, "ip", "link", "set", "eth1", "mtu", "1000"]]
+    return d.lab("the MTU of a host", "mtu-mismatch", d.here, commands=commands)
+
+
+def svi_down(d: Draw) -> Blind:
+    commands = [[d.leaf, "ip", "link", "set", f"vlan{IPS[d.host].split('.')[2]}", "down"]]
+    return d.lab("a gateway goes down", "no-route", [d.leaf, *d.here], commands=commands)
+
+
 def mistake(d: Draw, name: str, what: str, causes: str, **more: Any) -> Blind:
     options = ["--mistake", f"{d.rank}:{d.after}:{what}"]
     return d.lab(name, causes, [f"rank {d.rank}"], options=options, **more)
@@ -228,7 +262,8 @@ def waits_in_a_circle(d: Draw) -> Blind:
 KINDS: list[Callable[[Draw], Blind]] = [
     link_down, nic_down, link_flap, loss_to_a_host, loss_from_a_host, loss_of_all, loss_on_uplinks, corruption,
     slow_link, short_queue, mtu_of_a_port, mtu_of_uplinks, duplicate_ip, poisoned, asic, wrong_port, pause_storm,
-    slow_receiver, lossless_drop, wrong_gid, management, no_path, rank_dies, rank_hangs, rank_is_slow,
+    slow_receiver, lossless_drop, wrong_gid, management, no_path, host_route_gone, wrong_gateway, blackhole,
+    spine_drops, host_mtu, svi_down, rank_dies, rank_hangs, rank_is_slow,
     other_collective, waits_in_a_circle,
 ]  # fmt: skip
 

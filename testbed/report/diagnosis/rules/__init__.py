@@ -55,6 +55,7 @@ from testbed.report.diagnosis.rules.lost_packets import (
 from testbed.report.diagnosis.rules.overload import congested_link, slow_link, target_of_all, uneven_links
 from testbed.report.diagnosis.rules.pauses import lossless_drop, pauses, watchdog
 from testbed.report.diagnosis.rules.probed import long_link, lost_probes
+from testbed.report.diagnosis.rules.routes import route_missing
 from testbed.report.diagnosis.rules.slow_ranks import metadata_network, rank_died, slow_rank, unrouted_gid, wrong_gid
 from testbed.report.diagnosis.rules.waits import collective_mismatch, deadlock, rank_hangs
 
@@ -100,7 +101,8 @@ def unknown(case: Case) -> Finding:
 
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
     rank_died, wrong_gid, unrouted_gid, nic_down, switch_down, link_down, link_flap, silent_link, duplicate_ip,
-    stale_neighbour, wrong_port, mtu_mismatch, watchdog, ecn_unanswered, pauses, collective_mismatch, asic_differs,
+    stale_neighbour, wrong_port, route_missing, mtu_mismatch, watchdog, ecn_unanswered, pauses, collective_mismatch,
+    asic_differs,
     no_path, unresolved, no_route, large_packets_end, small_packets_only, lossless_drop, congested_link, lossy_link,
     corruption, metadata_network, deadlock, rank_hangs, lost_probes, silent_drop,
 )  # fmt: skip
@@ -117,6 +119,7 @@ BESIDE: Sequence[Rule] = (
 """Rules whose findings stand beside another one: what they rest on is no consequence of it."""
 FOLLOWS: Mapping[Rule, frozenset[str]] = {
     link_down: frozenset({"switch-down"}),
+    corruption: frozenset({"no-route"}),
     lost_beside: frozenset(
         {"lossless-drop", "congested-link", "lossy-link", "corruption", "paused", "pause-storm", "pfc-deadlock",
          "mtu-mismatch", "switch-down", "slow-link", "uneven-links"}

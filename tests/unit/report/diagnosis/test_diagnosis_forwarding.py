@@ -57,11 +57,9 @@ def test_an_address_that_nobody_answers_for(run: Builder) -> None:
 
 
 def test_a_rank_without_a_route(run: Builder) -> None:
-    run.event(1.5, "route.lost", "leaf1", "10.0.0.0/24 is gone", to="10.0.0.0/24", ports=[])
     how = {"rank": 0, "host": "n0", "status": "", "failure": "Destination is unreachable"}
     one = run.starts().ends(2, **how).diagnosis()
     assert found(one) == ("no-route", [0], "")
-    assert one.finding.evidence == [(1.5 * S, "leaf1: 10.0.0.0/24 is gone")]
 
 
 def test_an_address_for_which_a_switch_asks_again_after_its_entry_aged(run: Builder) -> None:
