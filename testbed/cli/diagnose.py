@@ -26,6 +26,7 @@ from testbed.report.diagnosis.rules import Diagnosis
 MOST_WAITS = 4
 MOST_BESIDE = 3
 MOST_REMARKS = 8
+MOST_FLOWS = 8
 
 
 @click.command(
@@ -143,6 +144,10 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "since", seconds(finding.since)
         if finding.link:
             yield "link", finding.link
+        if over := case.over(finding.link):
+            pairs = ", ".join(f"{one} to {other}" for one, other in over[:MOST_FLOWS])
+            more = f" and {len(over) - MOST_FLOWS} more" if over[MOST_FLOWS:] else ""
+            yield "flows", f"over this link: rank {pairs}{more}"
     if not one.healthy and (stuck := case.stuck):
         yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
     elif not one.healthy and case.waits:

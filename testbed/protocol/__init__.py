@@ -184,6 +184,8 @@ class JobRow(TypedDict):
     job_s: float
     fault_s: float | None
     missed: list[str]
+    flows: NotRequired[dict[str, int]]
+    """How many flows between ranks each port between switches sends."""
     ranks: list[RankRow]
 
 

@@ -448,6 +448,15 @@ class Job(Ranks):
     """Output of the rank."""
 
 
+class JobPaths(Data):
+    name: str
+    flows: list[list[Any]]
+    """Of each flow the rank that sends, the one that receives, the UDP source port, and the interfaces that send its
+    packets, in order."""
+    unknown: list[str]
+    """Flows whose path is not known, and why."""
+
+
 class JobStep(Data):
     name: str | None = None
     """The job."""
@@ -476,6 +485,7 @@ CONNECT = Kind("connect", Failed, "A queue pair does not connect.")
 PROBED = Kind("probed", Probed, "All pairs of NICs have been probed.")
 COLLECTIVE = Kind("collective", Collective, "A collective over queue pairs ends.")
 JOB = Kind("job", Job, "A job begins, with `ranks`, `hosts` and `devices`, or ends, with `ok`.")
+JOB_PATHS = Kind("job.paths", JobPaths, "The paths between the ranks of a job, when it has ended.")
 JOB_STEP = Kind("job.step", JobStep, "All ranks of a training job have done a step.")
 JOB_STALLED = Kind("job.stalled", Stalled, "No rank of a job goes on.")
 JOB_RESUMED = Kind("job.resumed", Resumed, "The ranks of a job go on.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.protocol import Event, PlanRows
-from testbed.protocol.events import COLLECTIVE, OBSERVED, PROBED, PROFILE, TYPED
+from testbed.protocol.events import COLLECTIVE, JOB_PATHS, OBSERVED, PROBED, PROFILE, TYPED
 from testbed.report import answers, counters, gear, packet_rows
 from testbed.report.owners import Owners
 from testbed.report.run_model import Part, Run, read_events, read_json, read_plan
@@ -120,6 +120,7 @@ def _part(part: Part, drawings: Drawings, base: Path) -> dict[str, Any]:
         "counted": counted,
         "matrices": list(matrices(events)),
         "probes": list(meshes(events)),
+        "paths": list(paths(events)),
         "files": list(_files(part.directory, base)),
         "directory": os.path.relpath(part.directory, base),
     }
@@ -254,6 +255,14 @@ def meshes(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
             tables: tuple[Sequence[Sequence[Any]], ...] = (data.sent, data.arrived, data.median_us)
             if all([*map(len, table)] == [len(data.nics)] * len(data.nics) for table in tables):
                 yield {"t": event["t"], **vars(data)}
+
+
+def paths(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Yield the paths of the flows between the ranks of each job: sender, receiver, UDP source port, interfaces."""
+    for event in events:
+        if data := JOB_PATHS.of(event):
+            flows = [flow for flow in data.flows if len(flow) == 4 and isinstance(flow[3], list)]
+            yield {"t": event["t"], "name": data.name, "flows": flows, "unknown": data.unknown}
 
 
 @dataclass(frozen=True, slots=True)

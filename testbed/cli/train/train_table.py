@@ -26,6 +26,7 @@ HINTS = {
     "ModuleNotFoundError": "The image has PyTorch, mpi4py and NumPy; other modules must be beside the script.",
 }
 """Hints by words in the end of a job."""
+MOST_PORTS = 12
 Jobs = Mapping[str, JobRow | None]
 
 
@@ -90,6 +91,10 @@ def remarks(row: JobRow) -> list[str]:
         first, last = (of(rank["slowest_step"] or 0 for rank in ranks) for of in (min, max))
         which = f"step {first}" if first == last else f"steps {first} to {last}"
         found.append(f"Every rank was slow in {which}: {duration(least)} to {duration(most)}.")
+    if flows := row.get("flows"):
+        ports = [f"{port} {count}" for port, count in flows.items()]
+        more = f" and {len(ports) - MOST_PORTS} more" if ports[MOST_PORTS:] else ""
+        found.append(f"Flows between ranks by ports between switches: {', '.join(ports[:MOST_PORTS])}{more}.")
     return found
 
 

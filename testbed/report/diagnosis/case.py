@@ -216,6 +216,23 @@ class Case:
         }
 
     @functools.cached_property
+    def paths(self) -> Mapping[tuple[int, int], Sequence[str]]:
+        """The interfaces that sent the packets from a rank to another, in order, where that is known: the flow with the
+        first source port."""
+        found: dict[tuple[int, int], Sequence[str]] = {}
+        for _, data in self.seen.of(events.JobPaths):
+            for flow in data.flows if data.name == self.job.name else ():
+                match flow:
+                    case [int(one), int(other), int(), [*ends]] if all(isinstance(end, str) for end in ends):
+                        found.setdefault((one, other), ends)
+        return found
+
+    def over(self, link: str) -> list[tuple[int, int]]:
+        """Return the ranks whose flows are sent by an end of a link, such as ``leaf2:e2 - n3:eth1``."""
+        ends = set(link.split(" - "))
+        return [pair for pair, path in self.paths.items() if not ends.isdisjoint(path)]
+
+    @functools.cached_property
     def rates(self) -> Mapping[tuple[str, str], int]:
         """Bits per second at which ends of links send, where that is known."""
         return self.seen.latest("queue_rate_bps", self.job.ended)

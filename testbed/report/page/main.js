@@ -242,6 +242,7 @@ function single(report, number = state.chosen) {
     ...(part.typed.length ? [["typed", "What was typed", typed(part, t => timeline.reach(t))]] : []),
     ...(plots ? [["counted", "Counters over time", plots.element]] : []),
     ...(part.probes.length ? [["probes", "Probes of all pairs", probes(part)]] : []),
+    ...(part.paths.length ? [["paths", "Paths of the job", paths(part)]] : []),
     ...(part.matrices.length ? [["matrices", "Traffic matrix", matrices(part)]] : []),
     ["counters", "Counters", counted.element || counted],
     ["gear", "On real gear", gear(part, run)],

@@ -50,3 +50,41 @@ function mesh({ t, protocol, nics, bytes, sent, arrived, median_us, errors, lost
     ),
   );
 }
+
+/* The paths of the flows between the ranks of jobs, those by one chain of switches together. */
+const MOST_PATHS = 200;
+
+function paths(part) {
+  return h("div", {}, part.paths.map(pathTable));
+}
+
+function pathTable({ t, name, flows, unknown }) {
+  const shown = flows.slice(0, MOST_PATHS);
+  return h(
+    "div",
+    {},
+    h(
+      "p",
+      { class: "small quiet" },
+      `${name}, at ${moment(t)}: the interfaces that send the packets from one rank to another, in order, as the switches were asked. `,
+      flows.length > shown.length && `${flows.length - shown.length} more flows are in events.jsonl.`,
+    ),
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "small" },
+        h("thead", {}, h("tr", {}, h("th", {}, "from"), h("th", {}, "to"), h("th", {}, "UDP source port"), h("th", {}, "path"))),
+        h(
+          "tbody",
+          {},
+          shown.map(([from, to, port, ends]) =>
+            h("tr", {}, h("td", {}, `rank ${from}`), h("td", {}, `rank ${to}`), h("td", {}, `${port}`), h("td", { class: "mono" }, ends.join(" → "))),
+          ),
+        ),
+      ),
+    ),
+    unknown.length > 0 && h("ul", { class: "small" }, unknown.slice(0, 20).map(text => h("li", {}, text))),
+  );
+}

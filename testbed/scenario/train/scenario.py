@@ -22,6 +22,7 @@ from testbed.protocol.events import FAULT_INJECTED, JOB_STEP
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
+from testbed.workload.jobs.job_paths import emit_paths
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
 CARRIED = "carried"
@@ -106,6 +107,7 @@ class Train(Scenario[Settings]):
         if not any(carried.iterdir()):
             carried.rmdir()
         ended = run.now
+        flows = emit_paths(job)
         came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
             "failure": hung or (str(failure) if failure else ""),
@@ -113,6 +115,7 @@ class Train(Scenario[Settings]):
             "job_s": ended - began,
             "fault_s": came[0]["t"] / 1e9 - began if came else None,
             "missed": missed,
+            "flows": dict(sorted(flows.items())),
             "ranks": list(rows(run, job, failure, hung)),
         }
         run.lab.file(RANKS).write_text(json.dumps(row, indent=1) + "\n")

@@ -1,5 +1,6 @@
 """The links that flows take, as switches are asked for them, are those that packets take."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -51,6 +52,23 @@ def test_a_leaf_spreads_flows_over_16_uplinks_to_two_spines(lab):
     assert len(uplinks) == UPLINKS
     assert max(uplinks.values()) < 2.5 * even
     assert min(spines.values()) > 0.4 * len(LABELS)
+
+
+BRIDGED = leaf_spine(leaves=2, spines=1, hosts=1, bridged=True).topology()
+
+
+@pytest.mark.topology(BRIDGED)
+def test_a_switch_that_bridges_is_asked_for_the_port_of_the_mac(lab):
+    near, far = lab.host("host1")["eth1"], lab.host("host2")["eth1"]
+    with pytest.raises(InputError, match="does not route"):
+        paths([(near, far, 50_000)])
+    with connected(near, far) as (sender, _):
+        assert sender.write(BYTES, within=5).ok
+
+    (path,) = paths([(near, far, 50_000)])
+    assert [end.node.name for end in path] == ["host1", "leaf1", "spine1", "leaf2"]
+    assert path[-1] is far.peer
+    assert all(end.peer.node is after.node for end, after in itertools.pairwise(path))
 
 
 @pytest.mark.topology(single(hosts=2, bridged=True).topology())

@@ -228,11 +228,14 @@ def test_a_run_is_repeated_from_its_directory(jobs_end: Ends) -> None:
 
 def test_the_ranks_are_shown(jobs_end: Ends, capsys: pytest.CaptureFixture[str]) -> None:
     slow = {"slowest_s": 3.3, "slowest_at_s": 4.0}
-    jobs_end(job(rank(0, **slow, slowest_step=8), rank(1, **slow, slowest_step=9), fault_s=4.0))
+    done = job(rank(0, **slow, slowest_step=8), rank(1, **slow, slowest_step=9), fault_s=4.0)
+    done["flows"] = {"leaf1:e3": 2, "spine1:e2": 2}
+    jobs_end(done)
     assert invoke(["train", "job/train.py", "--ranks", "2"]) == 0
     out = capsys.readouterr().out
     assert "0     host1  12     1.50 s      50 ms   3.30 s   8      4.00 s  completed" in out
     assert "Every rank was slow in steps 8 to 9: 3.30 s to 3.30 s." in out
+    assert "Flows between ranks by ports between switches: leaf1:e3 2, spine1:e2 2." in out
     assert "train: completed on 2 ranks · 7.50 s" in out
 
 

@@ -404,6 +404,37 @@ def test_a_traffic_matrix_has_a_cell_for_each_pair_that_talks(page: Browser, tmp
     assert page.errors == []
 
 
+def probed(t: int, **more: Any) -> dict[str, Any]:
+    nics = ["h1:eth1", "h2:eth1"]
+    tables = {"sent": [[0, 8], [8, 0]], "arrived": [[0, 5], [8, 0]], "median_us": [[None, 35.2], [5037.0, None]]}
+    found = {"bytes": 1024, "errors": [["h1:eth1", "h2:eth1", "no route to 10.0.0.2"]], "resent": 0}
+    lost_at = [{"place": "in leaf1, before leaf1:e5 sends it", "end": "leaf1:e5", "count": 3}]
+    places = {"lost_at": lost_at, "slow_ports": {"leaf2:e6": 5013.0}}
+    return event(t, "probed", **{"protocol": "rdma", "nics": nics, **tables, **found, **places, **more})
+
+
+def test_probes_of_all_pairs_and_the_paths_of_a_job(page: Browser, tmp_path: Path) -> None:
+    damaged = probed(3 * MS, sent=[[0]])
+    flows = [[0, 1, 65472, ["h1:eth1", "leaf1:e5", "leaf2:e1"]], ["damaged"]]
+    ways = event(4 * MS, "job.paths", name="job", flows=flows, unknown=["rank 1 to rank 0: <no> path"])
+    page.look(width=1280, height=900)
+    page.open(report_of(make_run(tmp_path / "run", [probed(2 * MS), damaged, ways])))
+    assert text_of(page, "#probes tbody tr:first-child td").split("\n") == ["", "35 −3"]
+    assert text_of(page, "#probes tbody tr:last-child td").split("\n") == ["5037", ""]
+    assert "3 of 16 probes are lost" in text_of(page, "#probes figcaption")
+    assert "3 last seen: in leaf1, before leaf1:e5 sends it" in text_of(page, "#probes li")
+    assert "leaf2:e6 keeps packets for 5013 µs" in text_of(page, "#probes li")
+    assert text_of(page, "#paths tbody td").split("\n") == [
+        "rank 0",
+        "rank 1",
+        "65472",
+        "h1:eth1 → leaf1:e5 → leaf2:e1",
+    ]
+    assert "<no> path" in text_of(page, "#paths li")
+    page.screenshot(SCREENSHOTS / "probes.png")
+    assert page.errors == []
+
+
 def test_of_more_ranks_than_a_table_shows_there_is_the_sum(page: Browser, tmp_path: Path) -> None:
     hosts = [f"host{number}" for number in range(129)]
     ring = collective(2 * MS, hosts, ok=True, matrix=[[rank, (rank + 1) % 129, 1000] for rank in range(129)])

@@ -170,6 +170,7 @@ class Diagnosis:
             "text": found.text,
             "ranks": [{"rank": number, "host": self.case.job.hosts[number]} for number in found.ranks],
             "link": found.link,
+            "flows": [list(pair) for pair in self.case.over(found.link)],
             "address": found.address,
             "evidence": _json(found.evidence),
         }

@@ -115,3 +115,17 @@ def test_a_link_that_went_down_is_not_silent(run: Builder) -> None:
     )
     run.event(2.5, "bfd.changed", "leaf1", "BFD is down", state="down", **said)
     assert run.ends(6, ok=True).diagnosis().healthy
+
+
+def test_the_flows_over_the_link_of_a_finding_are_named(run: Builder) -> None:
+    ways = [
+        [0, 3, 65472, ["n0:eth1", "leaf1:up", "leaf2:e3"]],
+        [3, 0, 65472, ["n3:eth1", "leaf2:up", "leaf1:e0"]],
+        [0, 1, 65472, ["n0:eth1", "leaf1:e1"]],
+        [1, 3, "no port", []],
+    ]
+    run.starts().link(3, "leaf2", "e3", "down").ends(9, **DIED)
+    one = run.event(9.1, "job.paths", name="job", flows=ways, unknown=[]).diagnosis()
+    assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
+    assert one.json()["flows"] == [[0, 3], [3, 0]]
+    assert one.case.over("leaf1:up - leaf2:up") == [(0, 3), (3, 0)]
