@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import permutations, product
 from typing import Any, Literal, NamedTuple
 
-from testbed.errors import InputError
+from testbed.errors import InputError, TestbedError
 from testbed.lab import HostInterface, Switch
 from testbed.lab.interface import Interface
 from testbed.lab.node import Node
@@ -253,7 +253,7 @@ class _Rdma:
             if key not in found and isinstance(node, Switch):
                 asked.setdefault(node, {})[key] = near.ip, far.ip, near.source_port(sent.path)
         for switch, flows in asked.items():
-            with suppress(InputError):  # it does not route
+            with suppress(TestbedError):  # it does not route, or not there
                 names = switch.egress_ports(list(flows.values()))
                 ports = [switch.interfaces.get(name) for name in names]
                 found |= {key: [port] for key, port in zip(flows, ports, strict=True) if port}
