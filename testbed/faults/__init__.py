@@ -23,6 +23,7 @@ from testbed.faults.fault import injected as injected
 from testbed.faults.fault import make as make
 from testbed.faults.fault import unfinished as unfinished
 from testbed.faults.host import ArpFlux as ArpFlux
+from testbed.faults.host import HostCrash as HostCrash
 from testbed.faults.host import MissingRoute as MissingRoute
 from testbed.faults.host import NeighbourTableFull as NeighbourTableFull
 from testbed.faults.host import StrictRpFilter as StrictRpFilter

@@ -1,4 +1,4 @@
-"""Hosts: wrong configuration."""
+"""Hosts: a crash, wrong configuration."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,6 +25,21 @@ class _HostFault(Fault):
         if not default_gateways(host, family):
             raise InputError(f"fault {self}: {host} has no default route of IPv{family}")
         return host.routes.change_default(family, *via)
+
+
+class HostCrash(_HostFault):
+    """A host loses its power: its programs, pods and RDMA devices are gone, and its links have no carrier.
+
+    At the recovery it boots: it has what the topology file says, and its pods start again.
+    """
+
+    name: ClassVar[str] = "host-crash"
+
+    def inject(self, lab: Lab, undo: ExitStack) -> None:
+        undo.callback(lab.power_off(self.host))
+
+    def verify(self, lab: Lab) -> Verified | None:
+        return {"power": "off"} if lab.host(self.host).off else None
 
 
 class WrongGateway(_HostFault):

@@ -100,13 +100,17 @@ class Train(Scenario[Settings]):
                     missed = break_network(run, job, progress, p.faults, until)
                 progress.wait(lambda: False, until, SELDOM_S)
                 failure, hung = wait(job, until - run.now)
+            ended = run.now
             if not (failure or hung) or len(earlier) == p.restarts:
                 break
+            off = [host for host in sent if host.off]
+            if not booted(run, off, until):
+                break
+            sent |= {host: Traffic(host[p.data]) for host in off}
             earlier.append(hung or str(failure))
             carry(job.directory, carried)
         if not any(carried.iterdir()):
             carried.rmdir()
-        ended = run.now
         flows = emit_paths(job)
         came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
@@ -143,6 +147,14 @@ class Train(Scenario[Settings]):
             of_ranks=p.of_ranks,
             beside=[carried, FILES],
         )
+
+
+def booted(run: Run, hosts: Sequence[Host], until: float) -> bool:
+    """Wait until hosts have booted; return whether they have."""
+    if not hosts:
+        return True
+    with run.step(f"the job waits for {', '.join(map(str, hosts))} to boot"):
+        return run.lab.scheduler.wait(lambda: not any(host.off for host in hosts), max(until - run.now, 0.0))
 
 
 def carry(directory: Path, carried: Path) -> None:

@@ -61,6 +61,7 @@ from testbed.faults import (
     FdbWrongPort,
     HashWrong,
     HeadroomTooSmall,
+    HostCrash,
     Incast,
     LacpLost,
     LinkCorrupt,
@@ -627,6 +628,14 @@ CONTRACTS = [
         remembered,
     ),
     # Hosts
+    Contract(
+        HostCrash(host="c"),
+        "a host answers no more, and what ran on it is gone",
+        lambda lab: answers(lab, "b", C),
+        False,
+        pings("a", "b"),
+        5,
+    ),
     Contract(
         WrongGateway(host="b", via="10.0.20.99"),
         "other subnets are not reached, one's own is",
