@@ -89,3 +89,23 @@ def test_a_job_that_was_killed_goes_on_from_its_checkpoint(testbed, tmp_path):
     assert "step 5 of 6" in (out / "job-2/rank-0.log").read_text()
     assert "step 4 of 6" not in (out / "job-2/rank-0.log").read_text()
     assert (out / "carried/checkpoints/6/.metadata").exists()
+
+
+def test_a_host_dies_and_the_job_waits_until_it_has_booted(testbed):
+    crash = "host-crash host2 after step 2 for 20s"
+    done = testbed("train", DDP / "cnn.py", "--ranks", "2", "--fault", crash, "--restarts", "1", "--json")
+    assert done.status == 0, done.err
+    job = job_of(done)
+    assert job["earlier"] == ["rank 1 on host2: mpirun lost contact with it"]
+    assert [rank["saw"] for rank in job["ranks"]] == ["completed"] * 2
+    assert job["job_s"] > 20
+
+
+@pytest.mark.slow
+def test_a_host_that_does_not_boot_is_waited_for_up_to_the_limit(testbed):
+    options = ("--fault", "host-crash host2 after step 2", "--restarts", "1", "--limit", "60s", "--json")
+    done = testbed("train", DDP / "cnn.py", "--ranks", "2", *options)
+    assert done.status == 1
+    job = job_of(done)
+    assert (job["earlier"], job["failure"]) == ([], "rank 1 on host2: mpirun lost contact with it")
+    assert job["job_s"] < 30, "the wait is no part of the job"
