@@ -11,7 +11,7 @@ import yaml
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from testbed.protocol.job_states import JobRow
+from testbed.protocol.job_states import JobState
 from testbed.protocol.live import LinkRow, Measured, NodeRow, TableRow
 from testbed.records import counter_names
 from testbed.records.counter_names import Counter
@@ -123,7 +123,7 @@ def families(measured: Measured) -> Families:
     return found
 
 
-def _job(found: Families, job: JobRow, hosts: Mapping[str, str]) -> None:
+def _job(found: Families, job: JobState, hosts: Mapping[str, str]) -> None:
     """Add a job and its ranks. `hosts` has the host of each pod."""
     name = job["name"]
     found.add("testbed_job_running", job["ok"] is None, job=name)

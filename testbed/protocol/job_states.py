@@ -11,7 +11,7 @@ else:
     from typing_extensions import TypedDict  # typing's can be validated only from Python 3.12 on
 
 
-class JobRow(TypedDict):
+class JobState(TypedDict):
     """A distributed job. `hosts` and `devices` are by rank: the nodes, and the RDMA devices, empty for TCP."""
 
     name: str
@@ -30,10 +30,10 @@ class JobRow(TypedDict):
 class JobStates:
     """The jobs of a lab, by name. A job that starts again is the same one."""
 
-    def __init__(self, rows: Iterable[JobRow] = ()) -> None:
+    def __init__(self, rows: Iterable[JobState] = ()) -> None:
         self._jobs = {row["name"]: row for row in rows}
 
-    def rows(self) -> list[JobRow]:
+    def rows(self) -> list[JobState]:
         return [*self._jobs.values()]
 
     def take(self, event: Event) -> None:

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NotRequired, TypeVar
 
 from testbed.protocol import Chosen, Event, PlanRows
-from testbed.protocol.job_states import JobRow
+from testbed.protocol.job_states import JobState
 from testbed.protocol.requests import Request, register
 
 if TYPE_CHECKING:
@@ -512,7 +512,7 @@ class Measured(LabState):
     """Counters by node, then ``interfaces`` or ``rdma``, then interface or RDMA device: as in counters.json."""
     tables: dict[str, list[TableRow]]
     """Entries by switch."""
-    jobs: list[JobRow]
+    jobs: list[JobState]
     missing: list[str]
     """Counters and tables that could not be read."""
 

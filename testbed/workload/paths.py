@@ -29,13 +29,13 @@ def paths(flows: Sequence[tuple[HostInterface, HostInterface, int]]) -> list[lis
             else:
                 arrived[node].append(number)
         for switch, numbers in arrived.items():
-            ports = switch.ports_of_macs()
+            ports = {mac: port for mac, port in switch.fdb_table().items() if port in switch.interfaces}
             names = {number: ports[macs[number]] for number in numbers if macs[number] in ports}
             if routed := [number for number in numbers if number not in names]:
                 asked = [(flows[n][0].address().ip, flows[n][1].address().ip, flows[n][2]) for n in routed]
                 names |= zip(routed, switch.egress_ports(asked), strict=True)
-                for number in routed:
-                    macs[number] = flows[number][1].mac
+                for number in routed:  # of an address behind another switch it has none
+                    macs[number] = switch.neighbour(flows[number][1].address().ip) or ""
             for number, name in names.items():
                 if switch[name] in found[number]:
                     raise InputError(f"the route to {flows[number][1]} is a loop: packets return to {switch}")

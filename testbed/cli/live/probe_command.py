@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from testbed.protocol.live import ProbedMesh, ProbedPair
 
 WIDEST = 16
-"""NICs of a matrix on the screen; of more only the pairs that lose probes, or are slow, are shown."""
+"""NICs of a matrix on the screen; of more only the pairs that lose probes are shown."""
 MOST_SHOWN = 20
 
 

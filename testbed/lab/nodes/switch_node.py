@@ -222,10 +222,6 @@ class Switch(Node[Interface]):
             raise InputError(f"the UDP source ports must be a list, not {source_ports!r}")
         return self.egress_ports([(source, target, port) for port in source_ports])
 
-    def ports_of_macs(self) -> dict[str, str]:
-        """Return the port of each MAC in its FDB that is on one of its own ports."""
-        return {row["mac"]: row["port"] for row in self.tables()["fdb"] if row["port"] in self.interfaces}
-
     def egress_ports(self, flows: Sequence[tuple[AnAddress, AnAddress, int]]) -> list[str]:
         """Return the egress port of RoCE packets for each flow: source address, destination address, UDP source port.
         The kernel is asked, which hashes as for packets; they come from where the source is attached. Of a VLAN with

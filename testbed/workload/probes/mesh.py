@@ -295,7 +295,7 @@ class _Rdma:
             arrived = self._arrived.pop(number, None)
             if arrived and arrived[0].interface is pair.target:
                 pair.times_ns.append(_on_the_wire(pair, seen) or arrived[1])
-                path = [one.interface for one in seen if one.out]
+                path = list(dict.fromkeys(one.interface for one in seen if one.out))
                 pair.paths[tuple(map(str, path))] += 1
                 self._taken[id(pair), sent.path] = path
             elif arrived:
@@ -320,8 +320,8 @@ def _last(pair: Pair, seen: list[Seen], usual: Sequence[Interface]) -> Place:
         return Place(f"not sent by {pair.source}", str(pair.source))
     last = seen[-1].interface
     for node in dict.fromkeys(one.node for one in sent):
-        if len([one for one in sent if one.node is node]) > 1:
-            return Place(f"flooded by {node}, which does not know the port of its MAC")
+        if len({one for one in sent if one.node is node}) > 1:
+            return Place(f"sent by several ports of {node}")
     if seen[-1].out:
         return Place(f"sent by {last}" + (f" to {last.peer}" if last.peer else ""), str(last))
     if isinstance(last, HostInterface):

@@ -50,11 +50,10 @@ class Sightings:
         self._found: dict[int, list[Seen]] = defaultdict(list)
         self._undo = ExitStack()
         self._sockets: list[tuple[Node[Any], PacketSocket]] = []
-        program = _compiled(nodes[0])
+        there = [node for node in nodes if not (node.gone or node.shares)]
+        program = _compiled(there[0])
         try:
-            for node in nodes:
-                if node.gone or node.shares:
-                    continue
+            for node in there:
                 with node.entered():
                     socket = PacketSocket(ALL, BUFFER, program)
                 self._undo.callback(socket.close)

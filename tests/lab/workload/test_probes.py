@@ -95,7 +95,7 @@ def test_without_a_carrier_a_nic_cannot_send_and_its_leaf_floods_what_is_for_it(
         failed = {(pair.source.node.name, pair.target.node.name) for pair in mesh.pairs.values() if pair.error}
         assert lossy(mesh) | failed == with_it
     assert {place.text for place in rdma.lost_at} == {
-        "flooded by leaf2, which does not know the port of its MAC",
+        "sent by several ports of leaf2",
         "received by host6:eth1, not by host4:eth1",  # from host5 there is only this port left
     }
 
