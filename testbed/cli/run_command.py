@@ -100,6 +100,8 @@ def run(
     if (keep_steps or stop or metrics is not None) and (on.machine == "local" or on.clock == "real"):
         raise click.UsageError("--keep-steps, --stop-at and --metrics are for the virtual clock")
     lives = "--stop-at" if stop else "--metrics" if metrics is not None else ""
+    if lives and keep_steps:
+        raise click.UsageError(f"--keep-steps and {lives} exclude each other: leave one out")
     if lives and without:
         raise click.UsageError(f"--without-fault and {lives} exclude each other: leave one out")
     tasks = [(source, info, [replace(one, without_faults=without) for one in its]) for source, info, its in tasks]

@@ -151,7 +151,7 @@ def digest(*parts: bytes | str) -> str:
     """Return the SHA-256 over the parts, each with its length, as 64 hex digits."""
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()

@@ -197,3 +197,5 @@ def test_faults_are_not_left_out_of_a_run_that_stops(
     words = ["--variant", "good", "--stop-at", "fault", "--without-fault", "1"]
     assert invoke(["run", "tiny", *words]) == 2
     assert "--stop-at exclude each other" in capsys.readouterr().err
+    assert invoke(["run", "tiny", "--variant", "good", "--stop-at", "fault", "--keep-steps"]) == 2
+    assert "--keep-steps and --stop-at exclude each other" in capsys.readouterr().err
