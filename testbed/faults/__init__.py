@@ -52,6 +52,7 @@ from testbed.faults.lossless import SlowReceiver as SlowReceiver
 from testbed.faults.mlag import MlagSyncLate as MlagSyncLate
 from testbed.faults.mlag import MlagSyncLost as MlagSyncLost
 from testbed.faults.packet import ExactPacket as ExactPacket
+from testbed.faults.rank import RankKilled as RankKilled
 from testbed.faults.switch import ArpAgeing as ArpAgeing
 from testbed.faults.switch import ArpCapacity as ArpCapacity
 from testbed.faults.switch import ArpCpuDelay as ArpCpuDelay

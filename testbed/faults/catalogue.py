@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.faults import arp, bond, congestion, host, link, lossless, mlag, packet, switch, vrrp
+from testbed.faults import arp, bond, congestion, host, link, lossless, mlag, packet, rank, switch, vrrp
 from testbed.faults.fault import Fault, Injection, make
 from testbed.lab import Lab
 
 KINDS: Mapping[str, type[Fault]] = {
     kind.name: kind
-    for module in (link, bond, packet, congestion, lossless, arp, vrrp, mlag, switch, host)
+    for module in (link, bond, packet, congestion, lossless, arp, vrrp, mlag, switch, host, rank)
     for kind in vars(module).values()
     if inspect.isclass(kind) and issubclass(kind, Fault) and kind.__module__ == module.__name__ and "name" in vars(kind)
 }

@@ -155,19 +155,25 @@ class Lab:
         of a runtime's state. After 340 s, or as its tolerations say, a pod counts as evicted: its controller makes
         another one elsewhere, unless it is a StatefulSet. InputError for what is no host.
         """
-        power_on = self.power_off(*hosts)
+        power_on = self.power_off(*hosts, gracefully=True)
         self.scheduler.sleep(down)
         return power_on(late_del=late_del)
 
-    def power_off(self, *hosts: str) -> PowerOn:
-        """Switch hosts off, all at once, as at the begin of a `reboot`. The returned function boots them, with
-        `late_del` as there. InputError for what is no host, or is off."""
+    def power_off(self, *hosts: str, gracefully: bool = False) -> PowerOn:
+        """Switch hosts off, all at once. They are gone without a word: no connection is closed. `gracefully` their
+        programs end first, as at the begin of a `reboot`. The returned function boots them, with `late_del` as there.
+        InputError for what is no host, or is off."""
         machines = [self.host(name) for name in dict.fromkeys(hosts)]
         if pods := [one.name for one in machines if isinstance(one, Pod)]:
             raise InputError(f"{pods[0]} is a pod", hint="Delete it, and its workload makes another one.")
         if off := [one.name for one in machines if one.off]:
             raise InputError(f"{off[0]} is down already")
+        for host in machines:
+            rebooting.require_links(host)
         lost = []
+        if not gracefully:
+            inside = [node for node in self.nodes.values() if isinstance(node, Pod) and node.host in machines]
+            rebooting.cut(machines, [pod.namespace for pod in inside])
         for host in machines:
             lost += self.pods.crash(host)
             rebooting.power_off(host)

@@ -196,17 +196,28 @@ def kill_children(launcher: int) -> None:
                 (os.killpg if os.getpgid(child) == child else os.kill)(child, signal.SIGKILL)
 
 
-def end_all(namespace: str) -> None:
-    """Kill every program in a network namespace, daemons that left their session included. Those that make others
+def end_all(*namespaces: str) -> None:
+    """Kill every program in network namespaces, daemons that left their session included. Those that make others
     without end are killed at once: nothing else has the CPU meanwhile."""
-    wanted = netns.path(namespace).stat().st_ino
-    _end_where(lambda number: _namespace_of(number) == wanted)
+    wanted = {netns.path(namespace).stat().st_ino for namespace in namespaces}
+    _end_where(lambda number: _namespace_of(number) in wanted)
 
 
 def end_marked(variable: str, value: str) -> None:
     """Kill every program that has a variable with this value in its environment, as `end_all` does."""
     wanted = f"{variable}={value}".encode()
     _end_where(lambda number: wanted in _environment_of(number))
+
+
+def kill_marked(variable: str, value: str, namespaces: Collection[str]) -> list[int]:
+    """Kill the programs in network namespaces that have a variable with this value in their environment, once, before
+    they do any more; return those that have ended."""
+    wanted = f"{variable}={value}".encode()
+    with at_once():
+        found = [number for number in sorted(running(namespaces)) if wanted in _environment_of(number)]
+        for number in found:
+            os.kill(number, signal.SIGKILL)
+    return [number for number in found if _await_end(number)]
 
 
 def _environment_of(number: int) -> list[bytes]:
@@ -224,10 +235,16 @@ def _end_where(belongs: Callable[[int], bool]) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
         for number in found:
-            with contextlib.suppress(ProcessLookupError), closing_fd(os.pidfd_open(number)) as handle:
-                readable([handle], STOP_S)
+            _await_end(number)
         if not found:
             return
+
+
+def _await_end(number: int) -> bool:
+    """Return whether a program that was killed has ended, after five seconds at most."""
+    with contextlib.suppress(ProcessLookupError), closing_fd(os.pidfd_open(number)) as handle:
+        return readable([handle], STOP_S)
+    return True
 
 
 def running(namespaces: Collection[str]) -> set[int]:

@@ -11,7 +11,9 @@ from typing import Any
 
 from testbed.errors import DeadlineError, InputError
 from testbed.kernel.netns import LOOPBACK
+from testbed.kernel.syscalls import at_once
 from testbed.lab import beginning, processes
+from testbed.lab.host_interface import HostInterface
 from testbed.lab.node import Node
 from testbed.lab.nodes.host_node import Host
 from testbed.lab.scheduler import Scheduler
@@ -22,10 +24,28 @@ RULES = (0, 32766, 32767)
 LINKS_S = 60.0
 
 
-def power_off(host: Host) -> None:
-    """End all that runs on a host, and what its kernel has; its links lose their carrier."""
+def require_links(host: Host) -> None:
+    """InputError if a host does not have all its links."""
     if lost := [str(end) for end in host.interfaces.values() if end.plan and end.gone]:
         raise InputError(f"{lost[0]} is gone: a command has deleted it", hint="`testbed down`, then `testbed up`.")
+
+
+def cut(hosts: Sequence[Host], namespaces: Iterable[str]) -> None:
+    """Take the power from hosts, with their pods' `namespaces`: nothing there does or sends any more."""
+    with at_once():
+        for host in hosts:
+            for end in _cables(host).values():
+                end.down()
+        processes.end_all(*(host.namespace for host in hosts), *namespaces)
+
+
+def _cables(host: Host) -> dict[int, HostInterface]:
+    """Return the ends of a host's links by their indexes."""
+    return {end.index: end for end in host.interfaces.values() if end.plan and not end.plan.bond}
+
+
+def power_off(host: Host) -> None:
+    """End all that runs on a host, and what its kernel has; its links lose their carrier."""
     host.context.emit(events.REBOOT(state="off"), host.name, f"{host.name} goes down")
     host.off = True
     host.boots += 1
@@ -33,7 +53,7 @@ def power_off(host: Host) -> None:
     processes.end_all(host.namespace)
     for interface in host.interfaces.values():
         host.delete_rdma(interface)
-    cables = {end.index: end for end in host.interfaces.values() if end.plan and not end.plan.bond}
+    cables = _cables(host)
     for end in cables.values():
         end.down()
     host.forget_vfs()

@@ -114,7 +114,7 @@ class Rebooting:
         self._hosts = request.hosts or [
             node.name for node in nodes if isinstance(node, Host) and not isinstance(node, Pod)
         ]
-        self._power_on, self._late_del = call.lab.power_off(*self._hosts), request.late_del
+        self._power_on, self._late_del = call.lab.power_off(*self._hosts, gracefully=True), request.late_del
         boot = partial(call.server.take_turn, call, request, self._boot)
         call.lab.scheduler.after(request.down, boot)
 

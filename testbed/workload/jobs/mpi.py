@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.kernel import netns, own_devices
-from testbed.lab import Host, Lab
+from testbed.lab import Host, HostInterface, Lab
 from testbed.workload.jobs.fork_server import SHIM, build_shim
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Place, Rank, each, management, place
@@ -58,7 +58,11 @@ host=$1
 shift
 cd {directory}
 . "./$host.env"
-exec nsenter --net={namespaces}/$namespace unshare --uts --ipc --mount sh -c "{mounts}; hostname $host; $*"
+nsenter --net={namespaces}/$namespace unshare --uts --ipc --mount sh -c "{mounts}; hostname $host; $*"
+status=$?
+# A host without power does not close its connections, so ssh does not hear of the end.
+nsenter --net={namespaces}/$namespace ip -o link show dev $management | grep -q LOWER_UP || exec sleep infinity
+exit $status
 """
 
 
@@ -92,11 +96,12 @@ def mpirun(
     own = of_ranks or {}
     if unknown := [number for number in own if not 0 <= number < len(ranks)]:
         raise InputError(f"the job has no rank {unknown[0]}", hint=f"It has ranks 0 to {len(ranks) - 1}.")
-    network = management(launcher, [rank.host for rank in ranks], management_interface)[0].address().network
+    ends = management(launcher, [rank.host for rank in ranks], management_interface)
+    network = ends[0].address().network
     build_shim()
     job = Job(lab, name, ranks, blame)
-    for rank in ranks:
-        write_settings(job, rank, own.get(rank.number, {}))
+    for rank, end in zip(ranks, ends[1:], strict=True):
+        write_settings(job, rank, end, own.get(rank.number, {}))
     agent = job.directory / "agent"
     mounts = "; ".join(
         (
@@ -159,9 +164,10 @@ def blame(job: Job) -> tuple[Rank, str] | None:
     return job.ranks[int(match["rank"])], end.format_map(match.groupdict())
 
 
-def write_settings(job: Job, rank: Rank, own: Mapping[str, str]) -> None:
+def write_settings(job: Job, rank: Rank, end: HostInterface, own: Mapping[str, str]) -> None:
     """Write files for the agent and for the start of a rank: values that differ between hosts and between ranks."""
-    of_host = {"namespace": rank.host.namespace, "devices": str(own_devices.directory(rank.host.namespace))}
+    devices = str(own_devices.directory(rank.host.namespace))
+    of_host = {"namespace": rank.host.namespace, "devices": devices, "management": end.name}
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
     (job.directory / f"{rank.host}.env").write_text("".join(lines))
     beside = [other.number for other in job.ranks if other.host == rank.host]

@@ -34,6 +34,7 @@ from testbed.report.diagnosis.rules.forwarding import (
 )
 from testbed.report.diagnosis.rules.link_failures import (
     downs,
+    host_down,
     link_down,
     link_flap,
     link_name,
@@ -100,11 +101,11 @@ def unknown(case: Case) -> Finding:
 
 
 OF_AN_END_WITHOUT_SUCCESS: Sequence[Rule] = (
-    rank_died, wrong_gid, unrouted_gid, nic_down, switch_down, link_down, link_flap, silent_link, duplicate_ip,
-    stale_neighbour, wrong_port, route_missing, mtu_mismatch, watchdog, ecn_unanswered, pauses, collective_mismatch,
-    asic_differs,
-    no_path, unresolved, no_route, large_packets_end, small_packets_only, lossless_drop, congested_link, lossy_link,
-    corruption, metadata_network, deadlock, rank_hangs, lost_probes, silent_drop,
+    rank_died, wrong_gid, unrouted_gid, switch_down, host_down, nic_down, link_down, link_flap, silent_link,
+    duplicate_ip, stale_neighbour, wrong_port, route_missing, mtu_mismatch, watchdog, ecn_unanswered, pauses,
+    collective_mismatch, asic_differs, no_path, unresolved, no_route, large_packets_end, small_packets_only,
+    lossless_drop, congested_link, lossy_link, corruption, metadata_network, deadlock, rank_hangs, lost_probes,
+    silent_drop,
 )  # fmt: skip
 """Rules for a job that did not end well."""
 OF_SUCCESS: Sequence[Rule] = (
@@ -113,12 +114,13 @@ OF_SUCCESS: Sequence[Rule] = (
 )  # fmt: skip
 """Rules for a job that ended well."""
 BESIDE: Sequence[Rule] = (
-    nic_down, switch_down, link_down, duplicate_ip, stale_neighbour, wrong_port, mtu_mismatch, watchdog, pauses,
-    collective_mismatch, lossless_drop, lossy_link, corruption, lost_beside,
+    switch_down, host_down, nic_down, link_down, duplicate_ip, stale_neighbour, wrong_port, mtu_mismatch, watchdog,
+    pauses, collective_mismatch, lossless_drop, lossy_link, corruption, lost_beside,
 )  # fmt: skip
 """Rules whose findings stand beside another one: what they rest on is no consequence of it."""
 FOLLOWS: Mapping[Rule, frozenset[str]] = {
     link_down: frozenset({"switch-down"}),
+    host_down: frozenset({"switch-down"}),
     corruption: frozenset({"no-route"}),
     lost_beside: frozenset(
         {"lossless-drop", "congested-link", "lossy-link", "corruption", "paused", "pause-storm", "pfc-deadlock",

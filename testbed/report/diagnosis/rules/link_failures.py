@@ -17,6 +17,9 @@ from testbed.report.diagnosis.rules.facts import (
     stopped,
 )
 
+AT_ONCE_NS = 1_000_000_000
+"""Time within which links go down at once: switches need it to find that a carrier is gone."""
+
 
 @dataclass(frozen=True)
 class Down:
@@ -90,6 +93,30 @@ def ranks_at(case: Case, node: str, interface: str) -> list[int]:
     known = set() if case.seen.whole else {rank for ranks in case.nics.values() for rank in ranks}
     others = (rank for end, _ in ends if end not in case.seen.gateways for rank in case.ranks_on(end))
     return found or [rank for rank in others if rank not in known]
+
+
+def host_down(case: Case) -> Finding | None:
+    """Find a host with ranks whose links, two or more, went down at once."""
+    by_end: dict[tuple[str, str], Down] = {}
+    for down in downs(case):
+        own = down.node, down.interface
+        for end in own, case.seen.peers.get(own, own):
+            by_end.setdefault(end, down)
+    for host in dict.fromkeys(case.job.hosts):
+        links = [end for end in case.seen.peers if end[0] == host]
+        if len(links) < 2 or not all(end in by_end for end in links):
+            continue
+        found = sorted((by_end[end] for end in links), key=lambda down: down.since)
+        if found[-1].since - found[0].since > AT_ONCE_NS:
+            continue
+        ranks, since = case.ranks_on(host), found[0].since
+        up = min((down.until for down in found if down.until is not None), default=None)
+        after = f", and came up after {(up - since) / 1e9:.1f} s" if up else ""
+        text = f"{case.ranks(ranks)} stalled first: all links of {host} went down at once{after}"
+        facts = [(down.since, f"{down.node}: {down.why}") for down in found]
+        shown = evidence(iter(facts), stalls(case), hits(case), retries(case))
+        return Finding("host-down", since, text, ranks, own_link(case, ranks[0]), evidence=shown)
+    return None
 
 
 def nic_down(case: Case) -> Finding | None:

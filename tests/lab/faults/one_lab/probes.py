@@ -12,6 +12,7 @@ from testbed.kernel.netlink import mac_bytes
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.lab import HostInterface, Interface, Lab
 from testbed.lab.port import pause_frame
+from testbed.lab.processes import Process
 from testbed.switch import frames, nd, packets
 from testbed.switch.frames import BROADCAST, REPLY, Arp
 from testbed.switch.nd import Nd
@@ -330,3 +331,21 @@ def arriving(lab: Lab, ends: Sequence[str], span: float) -> list[bool]:
     before = [lab.interface(end).counters()["rx_bytes"] for end in ends]
     lab.scheduler.sleep(span)
     return [lab.interface(end).counters()["rx_bytes"] - then > 20_000 for end, then in zip(ends, before, strict=True)]
+
+
+_ranks: dict[str, list[Process]] = {}
+TIMES = 3
+"""A probe asks before, during and after a fault."""
+
+
+def rank_runs(lab: Lab, host: str, number: int) -> bool:
+    """Whether a rank that was started before still runs. After the fault another one is started, as with its job."""
+    asked = _ranks.setdefault(host, [])
+    if len(asked) in (0, TIMES - 1) and not (asked and asked[-1].running):
+        asked.append(lab.host(host).launch("env", f"RANK={number}", "sleep", "infinity"))
+    else:
+        asked.append(asked[-1])
+    runs = asked[-1].running
+    if len(asked) == TIMES:
+        _ranks.pop(host)[-1].stop()
+    return runs

@@ -1,6 +1,7 @@
 """Links of which an end was down."""
 
-from diagnosis_runs import DIED, MACS, Builder, S, found
+import pytest
+from diagnosis_runs import DIED, MACS, Builder, S, found, interface
 
 
 def test_a_switch_port_that_is_down(run: Builder) -> None:
@@ -34,6 +35,33 @@ def test_a_switch_all_of_whose_links_are_down(run: Builder) -> None:
 def test_a_switch_with_a_link_that_came_back_is_not_down(run: Builder) -> None:
     run.starts().link(2, "leaf2", "e2", "down").link(2, "leaf2", "e3", "down").link(2, "leaf2", "up", "down")
     assert found(run.link(3, "leaf2", "up", "up").ends(9, **DIED).diagnosis())[0] == "link-down"
+
+
+@pytest.mark.parametrize(("second", "cause"), [(2.1, "host-down"), (4, "nic-down")])
+def test_a_host_all_of_whose_links_go_down_at_once(second: float, cause: str, run: Builder) -> None:
+    run.topology["interfaces"] += [
+        interface("n3", "host", "mgmt0", "mgmt:p3", "02:00:00:03:00:03"),
+        interface("mgmt", "bridge", "p3", "n3:mgmt0", "02:00:00:03:01:03"),
+    ]
+    run.starts().link(2, "n3", "eth1", "down").link(second, "n3", "mgmt0", "down")
+    one = run.ends(9, **DIED).diagnosis()
+    assert found(one) == (cause, [3], "leaf2:e3 - n3:eth1")
+    if cause == "host-down":
+        assert one.finding.text == "rank 3 on n3 stalled first: all links of n3 went down at once"
+
+
+def test_a_host_that_has_booted_again_was_down(run: Builder) -> None:
+    run.topology["interfaces"].append(interface("n3", "host", "mgmt0", "mgmt:p3", "02:00:00:03:00:03"))
+    run.topology["interfaces"].append(interface("mgmt", "bridge", "p3", "n3:mgmt0", "02:00:00:03:01:03"))
+    run.starts().link(2, "n3", "eth1", "down").link(2, "n3", "mgmt0", "down")
+    run.link(8, "n3", "eth1", "up").link(8, "n3", "mgmt0", "up")
+    one = run.ends(9, **DIED).diagnosis()
+    assert one.finding.text.endswith("all links of n3 went down at once, and came up after 6.0 s")
+    assert [also.cause for also in one.findings[1:]] == []
+
+
+def test_a_host_with_one_known_link_may_have_lost_only_that(run: Builder) -> None:
+    assert found(run.starts().link(2, "n3", "eth1", "down").ends(9, **DIED).diagnosis())[0] == "nic-down"
 
 
 def test_a_link_between_switches_that_is_down(run: Builder) -> None:
