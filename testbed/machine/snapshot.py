@@ -50,10 +50,8 @@ TICK_NS = 4_000_000
 MAGIC = b"TBSNAP4\0"
 OFFSET = qemu.MEMORY + 4096
 """Offset of the devices; the header is a page before that."""
-TORCH_FILES = tuple(
-    f"workload/jobs/{name}"
-    for name in ("fork_server.py", "process_group.py", "shim.c", "flight.c", "orders.c", "shim.h")
-)
+_PYTHON = "fork_server.py", "process_group.py", "gloo_calls.py", "flight_file.py"
+TORCH_FILES = tuple(f"workload/jobs/{name}" for name in (*_PYTHON, "shim.c", "flight.c", "orders.c", "shim.h"))
 DOCKER_FILES = tuple(f"lab/docker/{name}" for name in ("daemon.py", "runtime.sh"))
 PIECE = 8 << 20
 """Bytes copied at a time."""

@@ -181,6 +181,8 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     # A child that it spawns begins there.
     multiprocessing.process.ORIGINAL_DIR = wanted["directory"]  # type: ignore[attr-defined]
     rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK")
+    if rank and "OMPI_COMM_WORLD_RANK" not in os.environ and "WORLD_SIZE" in os.environ:
+        record_gloo(f"{os.environ['TESTBED_RANKS']}/flight-{rank}.bin")
     if rank:
         record_steps(f"{os.environ['TESTBED_RANKS']}/steps-{rank}.jsonl")
     name = f"rank-{rank}" if rank else os.environ["TESTBED_LAUNCHER"]
@@ -189,6 +191,17 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
         os.dup2(log, standard)
     sys.argv = wanted["arguments"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def record_gloo(path: str) -> None:
+    """Record the calls of groups of gloo. A program may have modules of the same names."""
+    sys.path.insert(0, DIRECTORY)
+    import gloo_calls  # type: ignore[import-not-found]
+
+    gloo_calls.begin(path)
+    sys.path.remove(DIRECTORY)
+    for name in "gloo_calls", "flight_file":
+        del sys.modules[name]
 
 
 def record_steps(path: str) -> None:

@@ -1,4 +1,5 @@
-"""The flight recorders of a job's ranks: the MPI calls that each made, from the files that flight.c maps."""
+"""The flight recorders of a job's ranks: the calls of MPI or gloo that each made, from the files that flight.c and
+gloo_calls.py map."""
 
 import json
 import os
@@ -10,14 +11,8 @@ from pathlib import Path
 from testbed.protocol import FLIGHT
 from testbed.protocol.flight import Call, ranges
 from testbed.protocol.flight import read as of_line
+from testbed.workload.jobs.flight_file import CALL, CALLS, GROUP, HEAD, place_of_call, place_of_group
 from testbed.workload.jobs.placement import Rank
-
-HEAD = struct.Struct("=qii")
-"""Calls, groups, and the GID. These are the structures of flight.c."""
-GROUP = struct.Struct("=ii62i")
-GROUPS = 64
-CALL = struct.Struct("=qqqqqii24s")
-CALLS = 2048
 
 
 def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
@@ -51,12 +46,12 @@ def read(file: Path, rank: Rank, zero_ns: int) -> Iterator[Call]:
     """Yield the calls of a rank that its ring still has, the first one first. `zero_ns` is the monotonic clock at the
     zero of events."""
     data = file.read_bytes()
-    if len(data) < _place(CALLS):  # it ended while it made the file
+    if len(data) < place_of_call(CALLS):  # it ended while it made the file
         return
     count, groups, _ = HEAD.unpack_from(data)
     names = list(_communicators(data, groups))
     for number in range(max(0, count - CALLS), count):
-        yield _call(data, _place(number % CALLS), rank, names, zero_ns)
+        yield _call(data, place_of_call(number % CALLS), rank, names, zero_ns)
 
 
 def progress(file: Path) -> bytes:
@@ -71,7 +66,7 @@ def progress(file: Path) -> bytes:
         if len(head) < HEAD.size:
             return b""
         count, _, _ = HEAD.unpack(head)
-        return os.pread(handle, CALL.size, _place((count - 1) % CALLS)) if count else b""
+        return os.pread(handle, CALL.size, place_of_call((count - 1) % CALLS)) if count else b""
     finally:
         os.close(handle)
 
@@ -84,12 +79,11 @@ def waits(progress: bytes) -> bool:
 def last(file: Path, rank: Rank, zero_ns: int) -> Call | None:
     """Return the last call of a rank, None if there is none yet."""
     data = file.read_bytes() if file.exists() else b""
-    if len(data) < _place(CALLS):
+    if len(data) < place_of_call(CALLS):
         return None
     count, groups, _ = HEAD.unpack_from(data)
-    return (
-        _call(data, _place((count - 1) % CALLS), rank, list(_communicators(data, groups)), zero_ns) if count else None
-    )
+    names = list(_communicators(data, groups))
+    return _call(data, place_of_call((count - 1) % CALLS), rank, names, zero_ns) if count else None
 
 
 def gid(file: Path) -> int | None:
@@ -100,10 +94,6 @@ def gid(file: Path) -> int | None:
     except (OSError, struct.error):
         return None
     return told - 1 if told else None
-
-
-def _place(number: int) -> int:
-    return HEAD.size + GROUPS * GROUP.size + number * CALL.size
 
 
 def _call(data: bytes, at: int, rank: Rank, names: Sequence[tuple[str, Sequence[int]]], zero_ns: int) -> Call:
@@ -117,7 +107,7 @@ def _call(data: bytes, at: int, rank: Rank, names: Sequence[tuple[str, Sequence[
 def _communicators(data: bytes, count: int) -> Iterator[tuple[str, Sequence[int]]]:
     seen: Counter[str] = Counter()
     for number in range(count):
-        size, _, *members = GROUP.unpack_from(data, HEAD.size + number * GROUP.size)
+        size, _, *members = GROUP.unpack_from(data, place_of_group(number))
         name = ranges(members[:size]) + (f" of {size}" if size > len(members) else "")
         seen[name] += 1
         yield name + (f"#{seen[name]}" if seen[name] > 1 else ""), members[:size]

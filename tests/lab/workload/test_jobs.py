@@ -322,6 +322,41 @@ def test_torchrun_starts_several_ranks_a_host(lab, hosts):
         torchrun(lab, [hosts[0], hosts[0]], PROGRAMS / "whoami.py", name="twice")
 
 
+OF_GLOO = {
+    0: [
+        *(("Allreduce", "0-2", 1, 40, None), ("Bcast", "0-2", 2, 40, 1), ("Allgather", "0-2", 3, 40, None)),
+        *(("Barrier", "0-2", 4, 0, None), ("Gather", "0-2", 5, 40, 2), ("Allreduce", "0,2", 1, 16, None)),
+        *(("Send", "0-2", 0, 40, 1), ("Isend", "0-2", 0, 40, 2), ("Irecv", "0-2", 0, 40, 2)),
+        *(("Wait", "", 0, 0, None), ("Wait", "", 0, 0, None)),
+    ],
+    1: [
+        *(("Allreduce", "0-2", 1, 40, None), ("Bcast", "0-2", 2, 40, 1), ("Allgather", "0-2", 3, 40, None)),
+        *(("Barrier", "0-2", 4, 0, None), ("Gather", "0-2", 5, 40, 2), ("Recv", "0-2", 0, 40, 0)),
+    ],
+}
+"""The calls of programs/gloo.py: operation, group, number, bytes, and the other rank or the root."""
+
+
+def test_calls_of_gloo_are_recorded_too(lab, hosts):
+    job = torchrun(lab, [*hosts, lab.host("launcher")], PROGRAMS / "gloo.py", "ends")
+    job.check(JOB_S)
+    for rank, expected in OF_GLOO.items():
+        calls = [call for call in recorded(job) if call["rank"] == rank]
+        keys = "operation", "communicator", "sequence", "bytes", "peer"
+        assert [tuple(call[key] for key in keys) for call in calls][: len(expected)] == expected
+        assert (calls[-1]["operation"], calls[-1]["bytes"]) == ("Allreduce", 400)  # of DistributedDataParallel
+        assert all(call["began"] < call["ended"] for call in calls)
+
+
+def test_a_hang_of_gloo_is_seen_while_it_lasts(lab, log, hosts):
+    job = torchrun(lab, [*hosts, lab.host("launcher")], PROGRAMS / "gloo.py", "hangs")
+    with pytest.raises(DeadlineError):
+        job.wait(30)
+    [stalled] = log.find("job.stalled")
+    waiting = [(call["rank"], call["operation"], call["peer"]) for call in stalled["data"]["waiting"]]
+    assert waiting == [(0, "Recv", 1), (1, "Recv", 2), (2, "Recv", 0)]
+
+
 @pytest.mark.topology(PAIR, rdma_mode="exclusive")
 def test_a_job_runs_in_exclusive_mode(lab, start):
     traffic = Traffic(lab.host("a")["eth1"])

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.workload.jobs import recorder
 
+GROUPS = 64
 Calls = list[tuple[Any, ...]]
 
 
@@ -18,7 +19,7 @@ def rank(number: int) -> Any:
 
 def file(directory: Path, rank: int, groups: list[tuple[int, ...]], calls: Calls) -> Path:
     """`calls` are sequence, group, peer, operation, beginning and end."""
-    data = bytearray(recorder.HEAD.size + recorder.GROUPS * recorder.GROUP.size + recorder.CALLS * recorder.CALL.size)
+    data = bytearray(recorder.HEAD.size + GROUPS * recorder.GROUP.size + recorder.CALLS * recorder.CALL.size)
     recorder.HEAD.pack_into(data, 0, len(calls), len(groups), 0)
     for number, members in enumerate(groups):
         padding = [0] * (62 - len(members))
@@ -26,9 +27,7 @@ def file(directory: Path, rank: int, groups: list[tuple[int, ...]], calls: Calls
             data, recorder.HEAD.size + number * recorder.GROUP.size, len(members), 0, *members, *padding
         )
     for number, (sequence, group, peer, operation, began, ended) in enumerate(calls):
-        place = (
-            recorder.HEAD.size + recorder.GROUPS * recorder.GROUP.size + number % recorder.CALLS * recorder.CALL.size
-        )
+        place = recorder.HEAD.size + GROUPS * recorder.GROUP.size + number % recorder.CALLS * recorder.CALL.size
         recorder.CALL.pack_into(data, place, number + 1, began, ended, 8, sequence, group, peer, operation.encode())
     path = recorder.path(directory, rank)
     path.write_bytes(data)
