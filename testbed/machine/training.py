@@ -24,10 +24,11 @@ NETWORK_HINT = "`testbed topology new KIND --management` writes a file with one;
 
 @dataclass(frozen=True)
 class Placement:
-    """Placement of a job's ranks: `hosts` has the host of each; `data` and `management` are interfaces of them."""
+    """Placement of a job's ranks: `hosts` has the host of each, `nics` its interface of the data network; `management`
+    is the launcher's interface."""
 
     hosts: Sequence[str]
-    data: str
+    nics: Sequence[str]
     launcher: str
     management: str
 
@@ -48,35 +49,39 @@ def source(script: Path, topology: Path) -> Source:
     return Source(script.stem, SCENARIO, topology=topology, program=script)
 
 
-def fabric(ranks: int, ranks_per_host: int) -> str:
+def fabric(ranks: int, ranks_per_host: int | None) -> str:
     """Return a topology text with hosts for so many ranks behind two leaves, and a management network."""
-    hosts = -(-ranks // ranks_per_host)
+    hosts = -(-ranks // (ranks_per_host or 1))
     options = {"leaves": LEAVES, "spines": SPINES, "hosts": -(-hosts // LEAVES), "management": True}
     return questions.ask(requests.Fabric(fabric="leaf-spine", options=options))
 
 
-def place(plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int) -> Placement:
-    """Return the hosts of a topology for so many ranks, or one rank a host, in the order of the file: those with an
-    RDMA device on the data network. InputError with what the topology lacks; `where` is its file."""
+def place(
+    plan: PlanRows, where: str, ranks: int | None, ranks_per_host: int | None = None, nics: Sequence[str] = ()
+) -> Placement:
+    """Return the hosts of a topology for so many ranks, in the order of the file: those with an RDMA device on the data
+    network. `nics` are the interfaces that the ranks of a host use in turn, by default the one that most hosts have;
+    there are as many ranks a host by default. InputError with what the topology lacks; `where` is its file."""
     ends: dict[str, dict[str, InterfaceRow]] = {}
     for row in plan["interfaces"]:
         if row["kind"] == "host":
             ends.setdefault(row["node"], {})[row["interface"]] = row
     launching = ends.pop(LAUNCHER, {})
     management = management_of(launching, where)
-    data = data_interface(ends)
-    hosts = [host for host, own in ends.items() if data in own and has_device(own[data])]
-    wanted = len(hosts) * ranks_per_host if ranks is None else ranks
-    if wanted > len(hosts) * ranks_per_host or wanted < 2:
-        raise unfitting(where, hosts, data, wanted, ranks_per_host)
-    placed = [host for host in hosts for _ in range(ranks_per_host)][:wanted]
+    data = list(nics) or [data_interface(ends)]
+    each = ranks_per_host or len(data)
+    hosts = [host for host, own in ends.items() if all(name in own and has_device(own[name]) for name in data)]
+    wanted = len(hosts) * each if ranks is None else ranks
+    if wanted > len(hosts) * each or wanted < 2:
+        raise unfitting(where, hosts, " and ".join(data), wanted, each)
+    placed = [(host, data[number % len(data)]) for host in hosts for number in range(each)][:wanted]
     network = ip_interface(launching[management]["address"]).network
-    for host in dict.fromkeys(placed):
+    for host in dict.fromkeys(host for host, _ in placed):
         own = ends[host].get(management)
         if own is None or not own["address"] or ip_interface(own["address"]).network != network:
             text = f"{host} has no address in {network}, the launcher's network on {management}"
             raise InputError(text, where=where, hint=NETWORK_HINT)
-    return Placement(placed, data, LAUNCHER, management)
+    return Placement([host for host, _ in placed], [nic for _, nic in placed], LAUNCHER, management)
 
 
 def has_device(row: InterfaceRow) -> bool:
@@ -102,10 +107,10 @@ def management_of(launching: Mapping[str, InterfaceRow], where: str) -> str:
 
 
 def unfitting(where: str, hosts: Sequence[str], data: str, wanted: int, ranks_per_host: int) -> InputError:
-    """Return an error for a number of ranks that a topology has no hosts for."""
+    """Return an error for a number of ranks that a topology has no hosts for, with devices on `data`."""
     if not hosts:
         hint = "A host's interface has one unless the file sets `rdma: false`."
-        return InputError("no host has an RDMA device with an address for a rank", where=where, hint=hint)
+        return InputError(f"no host has an RDMA device with an address for a rank on {data}", where=where, hint=hint)
     there = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''} with an RDMA device on {data} ({', '.join(hosts)})"
     if wanted < 2:
         text = f"a job needs at least two ranks, but the topology has {there}"

@@ -163,6 +163,7 @@ class RankRow(TypedDict):
 
     rank: int
     host: str
+    device: NotRequired[str]
     steps: int
     first_s: float | None
     median_s: float | None

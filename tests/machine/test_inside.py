@@ -11,7 +11,7 @@ SECONDS = json.loads((LAB / "seconds.json").read_text())
 NEW_S = 10.0
 """Those of a file that is not recorded yet."""
 TORCH = {
-    *("test_jobs.py", "test_job_shapes.py", "test_pod_jobs.py"),
+    *("test_jobs.py", "test_job_shapes.py", "test_pod_jobs.py", "test_elastic_jobs.py"),
     *("test_parallel_training.py", "test_mpi_collectives.py", "test_sharded_training.py"),
 }
 """Files that start jobs, for which torch is imported before."""

@@ -64,7 +64,14 @@ class Command(click.Command):
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", metavar="[ARG...]", nargs=-1)
 @click.option("--ranks", type=click.IntRange(2), metavar="N", help="Default: one for each host; 4 without --on.")
-@click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", default=1, show_default=True)
+@click.option("--ranks-per-host", type=click.IntRange(1), metavar="N", help="Default: one for each of --nics.")
+@click.option(
+    "--nics",
+    metavar="NAME,...",
+    default="",
+    help="The interfaces that the ranks of a host use, one after the other, such as eth1,eth2 for two rails. Default: "
+    "the one with an RDMA device on most hosts.",
+)
 @click.option(
     "--on",
     "topology",
@@ -99,12 +106,25 @@ class Command(click.Command):
     "may be repeated.",
 )
 @click.option(
+    "--torchrun",
+    is_flag=True,
+    help="Start the script by torchrun, with gloo over TCP on the hosts' data network, and a c10d rendezvous on the "
+    "management network.",
+)
+@click.option(
+    "--min-hosts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --torchrun: a round begins with N hosts or more, as --nnodes=N:HOSTS. Default: all.",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(0),
     metavar="N",
     default=0,
     show_default=True,
-    help="Start a job that failed again, up to N times. The files that it wrote are there, such as checkpoints.",
+    help="Start a job that failed again, up to N times; torchrun's --max-restarts. The files that it wrote are there, "
+    "such as checkpoints.",
 )
 @click.option(
     "--limit",
@@ -130,11 +150,14 @@ def train(
     script: Path,
     arguments: tuple[str, ...],
     ranks: int | None,
-    ranks_per_host: int,
+    ranks_per_host: int | None,
+    nics: str,
     topology: Path | None,
     fault_texts: tuple[str, ...],
     matrix_texts: tuple[str, ...],
     environment: dict[str, str],
+    torchrun: bool,
+    min_hosts: int | None,
     restarts: int,
     limit: float,
     on: options.MachineOptions,
@@ -145,6 +168,10 @@ def train(
 ) -> int:
     if not limit:
         raise InputError("--limit is 0: give a time longer than 0")
+    if min_hosts and not torchrun:
+        raise click.UsageError("--min-hosts is torchrun's: add --torchrun")
+    if torchrun and matrix_texts:
+        raise click.UsageError("--matrix varies settings of UCX, which torchrun's gloo does not use: leave it out")
     lives = "--stop-at" if stop else "--metrics" if metrics is not None else ""
     if lives and (on.machine == "local" or on.clock == "real"):
         raise click.UsageError(f"{lives} is for the virtual clock")
@@ -157,18 +184,21 @@ def train(
         axes = matrix_axes(matrix_texts, environment)
         if topology is None:
             (directory / FABRIC).write_text(training.fabric(ranks or training.RANKS, ranks_per_host))
-        placement, notes = placed(source, topology, ranks, ranks_per_host, planned_faults)
+        placement, notes = placed(source, topology, ranks, ranks_per_host, names_of(nics), planned_faults)
         if unknown := [rank for rank in of_ranks if rank >= len(placement.hosts)]:
             raise InputError(f"--env: the job has no rank {unknown[0]}", hint=f"It has {len(placement.hosts)} ranks.")
+        check_torchrun(placement, of_ranks, min_hosts, torchrun=torchrun)
         asked = {
             "script": script.name,
             "arguments": [*arguments],
             "hosts": placement.hosts,
-            "data": placement.data,
+            "nics": placement.nics,
             "launcher": placement.launcher,
             "management": placement.management,
             "faults": planned_faults,
             "of_ranks": {str(rank): own for rank, own in of_ranks.items()},
+            "torchrun": torchrun,
+            "at_least": min_hosts or 0,
             "restarts": restarts,
             "limit": limit,
         }
@@ -215,6 +245,34 @@ def by_rank(given: Mapping[str, str]) -> tuple[dict[str, str], dict[int, dict[st
     return of_all, of_ranks
 
 
+def check_torchrun(
+    placement: Placement, of_ranks: Mapping[int, object], min_hosts: int | None, *, torchrun: bool
+) -> None:
+    """InputError for a placement that torchrun cannot have."""
+    if not torchrun:
+        return
+    hosts = list(dict.fromkeys(placement.hosts))
+    if of_ranks:
+        raise InputError("--env: torchrun gives its ranks their numbers in each round", hint="Leave out `RANK:`.")
+    if len({*zip(placement.hosts, placement.nics, strict=True)}) > len(hosts):
+        raise InputError("--nics: gloo has one interface on a host", hint="Name one.")
+    if len(placement.hosts) % len(hosts):
+        raise InputError(
+            f"{len(placement.hosts)} ranks on {len(hosts)} hosts: torchrun starts as many on each",
+            hint="Use --ranks-per-host, or another number of ranks.",
+        )
+    if min_hosts and min_hosts > len(hosts):
+        raise InputError(f"--min-hosts is {min_hosts}, and the job has {len(hosts)}")
+
+
+def names_of(nics: str) -> list[str]:
+    """Return the interfaces of --nics."""
+    found = [name.strip() for name in nics.split(",")] if nics else []
+    if "" in found or len(set(found)) < len(found):
+        raise InputError(f"--nics {nics}: an interface is missing, or there twice", hint="Such as eth1,eth2.")
+    return found
+
+
 @contextmanager
 def stopped_files(out: Path, script: Path) -> Iterator[Path]:
     """Yield a directory for the generated fabric that stays while the job does: `testbed back` reads it again."""
@@ -224,14 +282,19 @@ def stopped_files(out: Path, script: Path) -> Iterator[Path]:
 
 
 def placed(
-    source: Source, topology: Path | None, ranks: int | None, ranks_per_host: int, planned: Sequence[Mapping[str, Any]]
+    source: Source,
+    topology: Path | None,
+    ranks: int | None,
+    ranks_per_host: int | None,
+    nics: Sequence[str],
+    planned: Sequence[Mapping[str, Any]],
 ) -> tuple[Placement, list[Note]]:
     """Return the places of the ranks, and the notes on the topology. InputError for a mismatch with it."""
     assert source.topology is not None, "of a script it is given"
     found = questions.plan(source.topology)
     where = str(topology) if topology else "the fabric made for the job"
     rows: PlanRows = {"name": found["name"], "interfaces": found["interfaces"]}
-    placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host)
+    placement = training.place(rows, where, ranks or (None if topology else training.RANKS), ranks_per_host, nics)
     check_places(planned, rows)
     return placement, found["notes"]
 

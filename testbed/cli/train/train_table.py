@@ -58,9 +58,12 @@ def failed(variant: VariantResult, row: JobRow | None) -> bool:
 
 
 def ranks_table(ranks: Sequence[RankRow]) -> Table:
-    table = columns("rank", "host", "steps", "first step", "median", "slowest", "which", "at", "end")
+    """Return a line for each rank; with its device, where ranks of a host have different ones."""
+    devices = {rank.get("device", "") for rank in ranks}
+    place = ("host", "device") if len(devices) > len({rank["host"] for rank in ranks}) else ("host",)
+    table = columns("rank", *place, "steps", "first step", "median", "slowest", "which", "at", "end")
     for rank in ranks:
-        who = str(rank["rank"]), plain(rank["host"]), str(rank["steps"])
+        who = str(rank["rank"]), *(plain(rank.get(word, "")) for word in place), str(rank["steps"])
         times = seconds(rank["first_s"]), seconds(rank["median_s"]), seconds(rank["slowest_s"])
         slowest = str(rank["slowest_step"] or ""), seconds(rank["slowest_at_s"])
         table.add_row(*who, *times, *slowest, Text(plain(rank["saw"]), style(rank["saw"])))

@@ -12,16 +12,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from testbed.documents.json import value_of
-from testbed.errors import DeadlineError
+from testbed.errors import DeadlineError, TestbedError
 from testbed.faults import Fault
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
-from testbed.lab import Host
+from testbed.lab import Host, HostInterface, Lab
 from testbed.protocol import GIVEN_PROGRAM, RANKS, JobRow, RankRow
 from testbed.protocol.events import FAULT_INJECTED, JOB_STEP
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
 from testbed.workload import Failure, Job, Traffic, mpirun
+from testbed.workload.jobs.elastic_job import ElasticJob
 from testbed.workload.jobs.job_paths import emit_paths
 
 FILES = Path(__file__).parent / GIVEN_PROGRAM
@@ -53,12 +54,14 @@ class Settings(Parameters):
     script: str = Field("train.py", description="the script; its directory was copied along")
     arguments: list[str] = Field([], description="of the script")
     hosts: list[str] = Field([], description="the host of each rank")
-    data: str = Field("eth1", description="the hosts' interface of the data network")
+    nics: list[str] = Field([], description="the interface of the data network of each rank")
     launcher: str = Field("launcher", description="the host that launches the job")
     management: str = Field("mgmt0", description="the interface of the management network")
     environment: dict[str, str] = Field({}, description="environment variables of the ranks, such as settings of UCX")
     of_ranks: dict[int, dict[str, str]] = Field({}, description="environment variables of single ranks")
     faults: list[Planned] = Field([], description="faults, and when they are injected")
+    torchrun: bool = Field(False, description="start the job by torchrun, with gloo over TCP")
+    at_least: int = Field(0, ge=0, description="the fewest hosts of a round of torchrun; 0 for all")
     restarts: int = Field(0, ge=0, description="how often a job that fails is started again")
     limit: float = Field(3600.0, gt=0, description="seconds after which a job counts as hung")
 
@@ -73,8 +76,9 @@ class Settings(Parameters):
 class Train(Scenario[Settings]):
     """A training job of your own script.
 
-    mpirun starts the script, unchanged, as the ranks of a job with Open MPI and UCX over RoCE. Faults come when every
-    rank has done so many steps, or after a time. A step is a step() of an optimizer of torch.
+    mpirun starts the script, unchanged, as the ranks of a job with Open MPI and UCX over RoCE; torchrun with gloo over
+    TCP. Faults come when every rank has done so many steps, or after a time. A step is a step() of an optimizer of
+    torch.
     """
 
     tags = ("training",)
@@ -83,17 +87,12 @@ class Train(Scenario[Settings]):
     variants = (Variant("job", "healthy", "the job completes on all ranks"),)
 
     def run(self, run: Run, p: Settings) -> None:
-        hosts = [run.lab.host(name) for name in p.hosts]
-        sent = {host: Traffic(host[p.data]) for host in dict.fromkeys(hosts)}
         missed: list[str] = []
         earlier: list[str] = []
-        began, carried = run.now, run.lab.file(CARRIED)
-        carried.mkdir()
+        began, until = run.now, run.now + p.limit
+        starts = Torchrun(run, p) if p.torchrun else Mpirun(run, p)
+        job = starts.first(until)
         while True:
-            again = " again" if earlier else ""
-            with run.step(f"{p.script} is started{again} as {len(hosts)} ranks"):
-                until = run.now + p.limit
-                job = self.start(run, hosts, p, f"job-{len(earlier) + 1}" if earlier else "job", carried)
             progress = Progress(run, job)
             with run.step("the job runs"):
                 if not earlier:
@@ -101,17 +100,11 @@ class Train(Scenario[Settings]):
                 progress.wait(lambda: False, until, SELDOM_S)
                 failure, hung = wait(job, until - run.now)
             ended = run.now
-            if not (failure or hung) or len(earlier) == p.restarts:
+            following = starts.following(job, until) if failure or hung else None
+            if following is None:
                 break
-            off = [host for host in sent if host.off]
-            if not booted(run, off, until):
-                break
-            sent |= {host: Traffic(host[p.data]) for host in off}
             earlier.append(hung or str(failure))
-            carry(job.directory, carried)
-        if not any(carried.iterdir()):
-            carried.rmdir()
-        flows = emit_paths(job)
+            job = following
         came = run.log.find(FAULT_INJECTED.name)
         row: JobRow = {
             "failure": hung or (str(failure) if failure else ""),
@@ -119,34 +112,118 @@ class Train(Scenario[Settings]):
             "job_s": ended - began,
             "fault_s": came[0]["t"] / 1e9 - began if came else None,
             "missed": missed,
-            "flows": dict(sorted(flows.items())),
+            "flows": starts.flows(job),
             "ranks": list(rows(run, job, failure, hung)),
         }
         run.lab.file(RANKS).write_text(json.dumps(row, indent=1) + "\n")
         report(run, row, missed)
-        if len(sent) > 1 and not row["failure"]:
-            bytes_sent = sum(traffic.bytes()["roce_out"] for traffic in sent.values())
-            run.note(roce_MB=round(bytes_sent / 1e6, 3))
-            what = (
-                f"the ranks of {p.script} exchange data over RoCE: a training job calls "
-                'torch.distributed.init_process_group("mpi"), or imports mpi4py.MPI'
-            )
-            run.expect(what, bytes_sent, lambda count: count > 0)
+        starts.check(row)
 
-    def start(self, run: Run, hosts: Sequence[Host], p: Settings, name: str, carried: Path) -> Job:
+
+class Mpirun:
+    """Starts a job by mpirun, and again with what it wrote."""
+
+    def __init__(self, run: Run, p: Settings) -> None:
+        self._run, self._p = run, p
+        self._carried = run.lab.file(CARRIED)
+        self._carried.mkdir()
+        self._jobs = 0
+        self._sent: dict[str, tuple[int, Traffic]] = {}
+        """By NIC, with the boots of its host, which loses the counters at each."""
+
+    def first(self, until: float) -> Job:
+        with self._run.step(f"{self._p.script} is started as {len(self._p.hosts)} ranks"):
+            return self._start()
+
+    def following(self, failed: Job, until: float) -> Job | None:
+        run, p = self._run, self._p
+        off = [host for host in dict.fromkeys(map(run.lab.host, p.hosts)) if host.off]
+        if self._jobs > p.restarts or not booted(run, off, until):
+            return None
+        carry(failed.directory, self._carried)
+        with run.step(f"{p.script} is started again as {len(p.hosts)} ranks"):
+            return self._start()
+
+    def _start(self) -> Job:
+        lab, p = self._run.lab, self._p
+        self._jobs += 1
+        for nic in places(lab, p):
+            if self._sent.get(str(nic), (None,))[0] != nic.node.boots:
+                self._sent[str(nic)] = nic.node.boots, Traffic(nic)
         return mpirun(
-            run.lab,
-            hosts,
+            lab,
+            places(lab, p),
             FILES / p.script,
             *p.arguments,
-            launcher=run.lab.host(p.launcher),
-            name=name,
-            data=p.data,
+            launcher=lab.host(p.launcher),
+            name=f"job-{self._jobs}" if self._jobs > 1 else "job",
             management_interface=p.management,
             environment=p.environment,
             of_ranks=p.of_ranks,
-            beside=[carried, FILES],
+            beside=[self._carried, FILES],
         )
+
+    def flows(self, job: Job) -> dict[str, int]:
+        return dict(sorted(emit_paths(job).items()))
+
+    def check(self, row: JobRow) -> None:
+        """Expect RoCE traffic of a job that ended well."""
+        if not any(self._carried.iterdir()):
+            self._carried.rmdir()
+        if len(set(self._p.hosts)) < 2 or row["failure"]:
+            return
+        bytes_sent = sum(traffic.bytes()["roce_out"] for _, traffic in self._sent.values())
+        self._run.note(roce_MB=round(bytes_sent / 1e6, 3))
+        what = (
+            f"the ranks of {self._p.script} exchange data over RoCE: a training job calls "
+            'torch.distributed.init_process_group("mpi"), or imports mpi4py.MPI'
+        )
+        self._run.expect(what, bytes_sent, lambda count: count > 0)
+
+
+class Torchrun:
+    """Starts a job by torchrun, whose agents begin the rounds after the first."""
+
+    def __init__(self, run: Run, p: Settings) -> None:
+        self._run, self._p = run, p
+        self._job: ElasticJob | None = None
+
+    def first(self, until: float) -> Job:
+        run, p = self._run, self._p
+        of_host = {str(nic.node): nic for nic in places(run.lab, p)}
+        with run.step(f"{p.script} is started as {len(p.hosts)} ranks by torchrun"):
+            self._job = ElasticJob(
+                run.lab,
+                list(of_host.values()),
+                FILES / p.script,
+                *p.arguments,
+                at_least=p.at_least,
+                restarts=p.restarts,
+                ranks_per_host=len(p.hosts) // len(of_host),
+                management_interface=p.management,
+                environment=p.environment,
+                beside=[FILES],
+            )
+            job = self._job.next_round(until - run.now)
+        if job is None:
+            raise TestbedError("torchrun started no ranks", hint=self._job.output().strip()[-500:])
+        return job
+
+    def following(self, failed: Job, until: float) -> Job | None:
+        assert self._job is not None
+        with self._run.step("torchrun's agents meet again"):
+            return self._job.next_round(max(until - self._run.now, 0.0))
+
+    def flows(self, job: Job) -> dict[str, int]:
+        return {}
+
+    def check(self, row: JobRow) -> None:
+        """Expect nothing: gloo sends over TCP."""
+
+
+def places(lab: Lab, p: Settings) -> list[HostInterface]:
+    """Return the NIC of each rank."""
+    return [lab.host(host)[nic] for host, nic in zip(p.hosts, p.nics, strict=True)]
 
 
 def booted(run: Run, hosts: Sequence[Host], until: float) -> bool:
@@ -177,9 +254,10 @@ class Progress:
         self._done = 0
 
     def look(self) -> None:
-        while self._done < self._job.steps_done():
+        of_ranks = [self._job.steps(rank.number) for rank in self._job.ranks]
+        for steps in list(zip(*of_ranks, strict=False))[self._done :]:
             self._done += 1
-            times = [self._job.steps(rank.number)[self._done - 1].seconds for rank in self._job.ranks]
+            times = [step.seconds for step in steps]
             text = f"step {self._done} is done on all ranks: {min(times):.3f} to {max(times):.3f} s"
             self._run.lab.emit(JOB_STEP(name=self._job.name, number=self._done, seconds=times), "", text)
 
@@ -242,6 +320,7 @@ def rows(run: Run, job: Job, failure: Failure | None, hung: str) -> Iterator[Ran
         yield {
             "rank": rank.number,
             "host": rank.host.name,
+            "device": rank.device,
             "steps": len(steps),
             "first_s": first[0].seconds if first else None,
             "median_s": statistics.median(step.seconds for step in later) if later else None,

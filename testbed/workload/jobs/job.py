@@ -149,17 +149,22 @@ class Watch:
 class Job:
     """Ranks and their launcher. Output of rank n is in ``<name>/rank-<n>.log`` of the run directory."""
 
-    def __init__(self, lab: Lab, name: str, ranks: Sequence[Rank], blame: Blame = lambda job: None) -> None:
+    def __init__(
+        self, lab: Lab, name: str, ranks: Sequence[Rank], blame: Blame = lambda job: None, *, made: bool = False
+    ) -> None:
+        """`made` says that its programs may have made its directory already."""
         self.lab = lab
         self.name = name
         self.ranks: list[Rank] = []
         self._blame = blame
         self.directory = lab.file(name)
-        self.directory.mkdir()
+        self.directory.mkdir(exist_ok=made)
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
         """The directory of the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
         self._links: list[Path] = []
+        self._steps: dict[int, tuple[list[Step], int]] = {}
+        """The steps of ranks that are read, with the bytes read of their files."""
         self._watch = Watch(self)
         if ranks:
             self._begin(ranks)
@@ -173,11 +178,14 @@ class Job:
         own = [rank.device for rank in self.ranks]
         self.lab.emit(events.JOB(name=self.name, ranks=len(self.ranks), hosts=hosts, devices=own), "", text)
 
-    def launch(self, host: Host, command: Sequence[str], *, own_run: bool = True) -> None:
+    def launch(self, host: Host, command: Sequence[str], *, own_run: bool = True, of_all: bool = True) -> Process:
         """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
-        whole job is closed with its host at the latest. `own_run` as for `Namespace.launch`."""
-        self._processes.append(host.launch("env", "-C", str(self.directory), *command, own_run=own_run))
-        host.defer(self.close)
+        whole job is closed with its host at the latest; without `of_all` the ranks there. `own_run` as for
+        `Namespace.launch`."""
+        process = host.launch("env", "-C", str(self.directory), *command, own_run=own_run)
+        self._processes.append(process)
+        host.defer(self.close if of_all else partial(self._end_on, host))
+        return process
 
     @classmethod
     def alone(cls, lab: Lab, host: Host, program: Path, *arguments: str, name: str) -> Job:
@@ -192,16 +200,17 @@ class Job:
 
     def steps(self, rank: int) -> list[Step]:
         """Return the steps that a rank has done so far; none of a program without an optimizer of torch."""
-        path = self._steps_file(rank)
-        return [Step(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        found, read = self._steps.setdefault(rank, ([], 0))
+        with contextlib.suppress(FileNotFoundError), (self.directory / f"steps-{rank}.jsonl").open("rb") as file:
+            file.seek(read)
+            whole, end, _ = file.read().rpartition(b"\n")
+            found += [Step(**json.loads(line)) for line in whole.splitlines()]
+            self._steps[rank] = found, read + len(whole) + len(end)
+        return list(found)
 
     def steps_done(self) -> int:
         """Return the number of steps that every rank has done."""
-        files = [self._steps_file(rank.number) for rank in self.ranks]
-        return min(path.read_bytes().count(b"\n") if path.exists() else 0 for path in files)
-
-    def _steps_file(self, rank: int) -> Path:
-        return self.directory / f"steps-{rank}.jsonl"
+        return min(len(self.steps(rank.number)) for rank in self.ranks)
 
     def calls(self, rank: int, operation: str) -> list[Call]:
         """Return the calls of an MPI operation, such as ``Allreduce``, that a rank has made so far: those that are

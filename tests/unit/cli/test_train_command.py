@@ -128,7 +128,15 @@ def jobs_end(monkeypatch: pytest.MonkeyPatch, good: VariantResult) -> Ends:
         (["job/train.py", "--env", "UCX"], "'UCX' is not of the form KEY=VALUE"),
         (["job/train.py", "--env", "one:UCX=1"], "'one' is no number of a rank"),
         (["job/train.py", "--env", "4:UCX_TLS=tcp"], "the job has no rank 4"),
+        (["job/train.py", "--nics", "eth1,,eth2"], "an interface is missing"),
+        (["job/train.py", "--nics", "eth1,eth1"], "or there twice"),
+        (["job/train.py", "--nics", "eth1,eth2"], "no host has an RDMA device with an address for a rank on eth1 and"),
         (["job/train.py", "--limit", "0s"], "--limit is 0"),
+        (["job/train.py", "--min-hosts", "2"], "--min-hosts is torchrun's"),
+        (["job/train.py", "--torchrun", "--min-hosts", "5"], "--min-hosts is 5, and the job has 4"),
+        (["job/train.py", "--torchrun", "--matrix", "ucx_retries"], "settings of UCX"),
+        (["job/train.py", "--torchrun", "--env", "1:A=B"], "torchrun gives its ranks their numbers"),
+        (["job/train.py", "--torchrun", "--ranks", "3", "--ranks-per-host", "2"], "3 ranks on 2 hosts"),
         (["job/train.py", "--stop-at", "fault", "--clock", "real"], "--stop-at is for the virtual clock"),
         (["job/train.py", "--stop-at", "fault", "--matrix", "ucx_retries"], "--stop-at is for one run"),
         (["job/train.py", "--metrics", "0", "--clock", "real"], "--metrics is for the virtual clock"),
@@ -178,7 +186,19 @@ def test_a_fabric_is_made_for_the_ranks(jobs_end: Ends) -> None:
 def test_every_host_of_a_topology_has_a_rank(jobs_end: Ends) -> None:
     asked = jobs_end(job(rank(0)))
     assert invoke(["train", "job/train.py", "--on", "mine.clab.yml"]) == 0
-    assert (asked[0]["hosts"], asked[0]["data"], asked[0]["management"]) == (["a", "b"], "eth1", "mgmt0")
+    assert (asked[0]["hosts"], asked[0]["nics"], asked[0]["management"]) == (["a", "b"], ["eth1", "eth1"], "mgmt0")
+
+
+def test_ranks_of_a_host_take_its_nics_in_turn(jobs_end: Ends) -> None:
+    rails = MANAGED.replace(
+        "leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}",
+        "leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24}}",
+    ) + "".join(f'    - {{endpoints: ["leaf:{host}2", "{host}:eth2"], vlan: 20}}\n' for host in "ab")
+    Path("rails.clab.yml").write_text(rails)
+    devices = [f"{host}-eth{number}" for host in "ab" for number in (1, 2)]
+    asked = jobs_end(job(*(rank(number, host=name[0], device=name) for number, name in enumerate(devices))))
+    assert invoke(["train", "job/train.py", "--on", "rails.clab.yml", "--nics", "eth1,eth2"]) == 0
+    assert (asked[0]["hosts"], asked[0]["nics"]) == (["a", "a", "b", "b"], ["eth1", "eth2", "eth1", "eth2"])
 
 
 @pytest.mark.parametrize(
