@@ -1,7 +1,7 @@
-"""Ethernet frames, decoded: ARP, PAUSE and PFC, IP, neighbour discovery, and RoCE v2 down to the AETH.
+"""Ethernet frames, decoded: ARP, PAUSE and PFC, IP, neighbour discovery, ICMP about RoCE, and RoCE v2 down to the AETH.
 
-Sources: RFC 826 and 5227 (ARP), RFC 4861 (neighbour discovery), IEEE 802.1Q (tags, PFC), InfiniBand Architecture
-Specification 1.4, volume 1, chapter 9 and annex A17 (RoCE v2).
+Sources: RFC 826 and 5227 (ARP), RFC 4861 (neighbour discovery), RFC 792 and 4443 (ICMP), IEEE 802.1Q (tags, PFC),
+InfiniBand Architecture Specification 1.4, volume 1, chapter 9 and annex A17 (RoCE v2).
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,12 @@ ARP, IPV4, IPV6, MAC_CONTROL = 0x0806, 0x0800, 0x86DD, 0x8808
 ICMP, TCP, UDP, ICMPV6 = 1, 6, 17, 58
 PFC = 0x0101
 SOLICITATION, ADVERTISEMENT = 135, 136
+UNREACHABLE, V6_UNREACHABLE, V6_TOO_LARGE = 3, 1, 2
+"""Types of ICMP, and of ICMPv6."""
+TOO_LARGE, PORT = "too large", "port"
+REASONS = {0: "no route", 1: "host", 2: "protocol", 3: PORT, 4: TOO_LARGE, 13: "prohibited"}
+V6_REASONS = {0: "no route", 1: "prohibited", 3: "host", 4: PORT}
+"""Why a packet was not sent on, by the code (RFC 792, 1812, 4443)."""
 FLAGS = ((0x80, "router"), (0x40, "solicited"), (0x20, "override"))
 ROCE_PORT = 4791
 ICRC = 4
@@ -44,6 +50,8 @@ _ARP, _ARP_OF_IPV4 = Struct("!6sH6s4s6s4s"), b"\x00\x01\x08\x00\x06\x04"
 _PFC, _IPV4, _IPV6 = Struct("!HH8H"), Struct("!BBH2xHBB2x4s4s"), Struct("!IHBB16s16s")
 _PORTS, _ICMP, _NEIGHBOUR = Struct("!HH"), Struct("!B"), Struct("!B3xB3x16s")
 _BTH, _RETH, _AETH = Struct("!BBHII"), Struct("!QII"), Struct("!I")
+_REFUSED, _V6_REFUSED = Struct("!BB4xH"), Struct("!BB2xI")
+_QUOTED, _V6_QUOTED = Struct("!B8xB6x4s"), Struct("!6xB17x16s")
 
 
 class Resolution(NamedTuple):
@@ -64,6 +72,14 @@ class Resolution(NamedTuple):
     def gratuitous(self) -> bool:
         """True for an ARP claim that nobody asked for. An advertisement has flags for it, which a copy may lack."""
         return self.protocol == "arp" and self.sender == self.target and any(self.sender)
+
+
+class Refusal(NamedTuple):
+    """An ICMP message about a RoCE packet to `target` that was not sent on. `mtu` is set where it was too large."""
+
+    reason: str
+    target: bytes
+    mtu: int | None
 
 
 @dataclass(slots=True)
@@ -129,6 +145,7 @@ class Frame:
     icmp: int | None = None
     """Type of an ICMP or ICMPv6 packet."""
     resolution: Resolution | None = None
+    refusal: Refusal | None = None
     roce: Roce | None = None
     cut: bool = False
 
@@ -186,6 +203,28 @@ def _payload(frame: Frame, protocol: int, data: bytes, at: int) -> None:
         [frame.icmp] = _ICMP.unpack_from(data, at)
         if protocol == ICMPV6 and frame.icmp in (SOLICITATION, ADVERTISEMENT):
             _neighbour(frame, data, at)
+        elif protocol == ICMP and frame.icmp == UNREACHABLE:
+            _refused(frame, data, at)
+        elif protocol == ICMPV6 and frame.icmp in (V6_UNREACHABLE, V6_TOO_LARGE):
+            _refused_v6(frame, data, at)
+
+
+def _refused(frame: Frame, data: bytes, at: int) -> None:
+    _, code, mtu = _REFUSED.unpack_from(data, at)
+    words, protocol, target = _QUOTED.unpack_from(data, at + _REFUSED.size)
+    _, port = _PORTS.unpack_from(data, at + _REFUSED.size + (words & 0xF) * 4)
+    if (protocol, port) == (UDP, ROCE_PORT) and code in REASONS:
+        frame.refusal = Refusal(REASONS[code], target, mtu if REASONS[code] == TOO_LARGE else None)
+
+
+def _refused_v6(frame: Frame, data: bytes, at: int) -> None:
+    kind, code, mtu = _V6_REFUSED.unpack_from(data, at)
+    protocol, target = _V6_QUOTED.unpack_from(data, at + _V6_REFUSED.size)
+    _, port = _PORTS.unpack_from(data, at + _V6_REFUSED.size + _IPV6.size)
+    large = kind == V6_TOO_LARGE
+    reason = TOO_LARGE if large else V6_REASONS.get(code, "")
+    if (protocol, port) == (UDP, ROCE_PORT) and reason:
+        frame.refusal = Refusal(reason, target, mtu if large else None)
 
 
 def _neighbour(frame: Frame, data: bytes, at: int) -> None:

@@ -10,11 +10,16 @@ from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.protocol.flight import Call
-from testbed.records.bundle import clocks, flights, logs, nodes
+from testbed.records.bundle import captures, clocks, flights, logs, nodes
 from testbed.records.bundle.model import Node, colons, short
+from testbed.records.bundle.switch_texts import long
 from testbed.records.regular_files import contents
 
 MOST_FILES = 20_000
+MOST_CAPTURES = 64
+CAPTURES = (".pcap", ".pcapng")
+PLACES = (("hosts", False), ("switches", True))
+"""Directories of nodes, and whether these are switches."""
 RANK_LOG = "rank-"
 STATUS = re.compile(r"-?[0-9]{1,5}")
 
@@ -42,6 +47,7 @@ class Bundle:
     changes: dict[tuple[str, str], list[logs.LinkChange]]
     ahead: dict[str, int]
     remarks: list[str]
+    captures: list[captures.Capture] = field(default_factory=list)
 
     @property
     def unknown_clocks(self) -> list[str]:
@@ -55,7 +61,7 @@ class Bundle:
         remarks: list[str] = []
         found: dict[str, Node] = {}
         changes: dict[tuple[str, str], list[logs.LinkChange]] = {}
-        for place, switch in (("hosts", False), ("switches", True)):
+        for place, switch in PLACES:
             for path in _files(directory / place, ".txt"):
                 node = nodes.read(short(path.stem), _text(path, remarks), switch=switch)
                 found[node.name] = node
@@ -65,14 +71,15 @@ class Bundle:
                 node = found.setdefault(name, Node(name, switch))
                 for change in logs.link_changes(_text(path, remarks), _year(node.collected or path.stat().st_mtime_ns)):
                     changes.setdefault((name, change.port), []).append(change)
+        captured = list(_captures(directory, found, remarks))
         jobs = [_job(path, found, remarks) for path in sorted(_directories(directory / "jobs"))]
         if not found and not jobs:
             raise InputError(
-                "has nothing of a cluster: no hosts/*.txt, no switches/*.txt, no jobs/*",
+                "has nothing of a cluster: no hosts/*.txt, no switches/*.txt, no jobs/*, no captures",
                 where=str(directory),
                 hint="docs/diagnosis.md has the layout; collect.sh prints what a host has.",
             )
-        made = cls(found, [job for job in jobs if job], changes, {}, remarks)
+        made = cls(found, [job for job in jobs if job], changes, {}, remarks, captured)
         asked = {name: node.collected - node.asked for name, node in found.items() if node.asked and node.collected}
         times = {end: [(one.t, one.up) for one in own] for end, own in changes.items()}
         calls = [call for job in made.jobs for call in job.calls]
@@ -133,11 +140,11 @@ class Bundle:
         return t - self.ahead.get(node, 0)
 
 
-def _files(directory: Path, suffix: str) -> list[Path]:
+def _files(directory: Path, *suffixes: str) -> list[Path]:
     if not directory.is_dir():
         return []
     found = sorted(
-        path for path in directory.iterdir() if path.suffix == suffix and path.name.isprintable() and path.is_file()
+        path for path in directory.iterdir() if path.suffix in suffixes and path.name.isprintable() and path.is_file()
     )
     if len(found) > MOST_FILES:
         raise InputError(f"has {len(found)} files; {MOST_FILES} are read at most", where=str(directory))
@@ -154,6 +161,31 @@ def _text(path: Path, remarks: list[str]) -> str:
     except OSError as error:
         remarks.append(f"{path.name} cannot be read: {error.strerror}")
         return ""
+
+
+def _captures(directory: Path, found: dict[str, Node], remarks: list[str]) -> Iterator[captures.Capture]:
+    """Yield the captures, by their names of a node, and of an interface where they have it."""
+    paths = [(path, switch) for place, switch in PLACES for path in _files(directory / place, *CAPTURES)]
+    if len(paths) > MOST_CAPTURES:
+        remarks.append(f"there are {len(paths)} captures: the first {MOST_CAPTURES} are read")
+    for path, switch in paths[:MOST_CAPTURES]:
+        name = short(path.stem)
+        node = found.setdefault(name, Node(name, switch))
+        interface = _interface(node, path.stem.partition(".")[2])
+        try:
+            capture = captures.read(path, f"{path.parent.name}/{path.name}", name, interface)
+        except OSError as error:
+            remarks.append(f"{path.name} cannot be read: {error.strerror}")
+            continue
+        remarks += capture.remarks
+        if capture.packets:
+            yield capture
+
+
+def _interface(node: Node, given: str) -> str:
+    """Return the interface that the name of a file has: a slash is no part of one."""
+    words = re.sub(r"\W|_", "", long(given))
+    return next((name for name in (*node.interfaces, *node.cables) if re.sub(r"\W|_", "", name) == words), "")
 
 
 def _year(t: int) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from testbed.protocol import Event, InterfaceRow, events
 from testbed.protocol.flight import Call
@@ -9,7 +10,9 @@ from testbed.records.bundle import Bundle, logs
 from testbed.records.bundle.bundle import Job
 from testbed.records.bundle.model import Entry, Interface, Node
 from testbed.records.switch_tables import UNANSWERED, Tables
+from testbed.report.diagnosis.captured import Wire, claimed_row
 from testbed.report.diagnosis.observations import Counters, Observations
+from testbed.report.diagnosis.rules.congestion_control import NOTIFICATIONS
 
 End = tuple[str, str]
 CHANNEL = re.compile(r"(?i)po(rt-?channel)?\d|bond")
@@ -23,21 +26,27 @@ def observations(bundle: Bundle) -> Observations:
     times += [bundle.common(end[0], one.t) for end, changes in bundle.changes.items() for one in changes]
     times += [bundle.common(node.name, t) for node in bundle.nodes.values() for t, _ in node.readings[:1]]
     times += [t for node in bundle.nodes.values() for _, _, _, t in _written(bundle, node)]
-    epoch = min(times, default=0)
     peers = bundle.peers
+    wire = Wire(bundle, peers)
+    epoch = min([*times, *wire.began], default=0)
     found = [*_links(bundle, epoch), *_tables_since(bundle, epoch), *_mtus(bundle, peers)]
+    found += [*_claims(wire, epoch), *_pauses(wire, epoch)]
     found += [event for job in bundle.jobs for event in _job(bundle, job, epoch)]
     tables = _tables(bundle, peers)
+    claimed = {(ip, mac): claimed_row(name, ip, mac) for _, name, ip, mac in wire.disputed()}.values()
     return Observations(
         sorted(found, key=lambda event: event["t"]),
-        [_row(node, one, peers) for node in bundle.nodes.values() for one in node.interfaces.values()],
-        list(_counted(bundle, epoch)),
+        [*(_row(node, one, peers) for node in bundle.nodes.values() for one in node.interfaces.values()), *claimed],
+        list(_counted(bundle, wire, epoch)),
         {job.name: [_call(bundle, call, epoch) for call in job.calls] for job in bundle.jobs},
         {(job.name, rank): text for job in bundle.jobs for rank, text in job.logs.items()},
         lambda _: tables,
         epoch=epoch,
         whole=False,
-        remarks=_remarks(bundle),
+        remarks=[*_remarks(bundle), *wire.remarks],
+        sent=[replace(one, t=one.t - epoch) for one in wire.sent()],
+        refusals=[replace(one, t=one.t - epoch) for one in wire.refusals()],
+        measured_ns=max([wire.longest, *map(_read_for, bundle.nodes.values())]) or None,
     )
 
 
@@ -128,6 +137,19 @@ def _tables_since(bundle: Bundle, epoch: int) -> Iterator[Event]:
             yield _event(t - epoch, node.name, f"{ip} is at {entry.mac}", data)
 
 
+def _claims(wire: Wire, epoch: int) -> Iterator[Event]:
+    """Yield when another host claimed an address first that it has at the same time as its owner."""
+    for t, name, ip, mac in wire.disputed():
+        claim = events.GARP(interface=mac, ip=ip, mac=mac)
+        yield _event(t - epoch, name, f"it claims {ip} with {mac}", claim)
+
+
+def _pauses(wire: Wire, epoch: int) -> Iterator[Event]:
+    for one in wire.pauses:
+        data = events.PFC_PAUSED(interface=one.end[1], priority=one.priority, lasted_ns=one.longest, frames=one.frames)
+        yield _event(one.began - epoch, one.end[0], f"{one.end[1]} is paused", data)
+
+
 def _tables(bundle: Bundle, peers: Mapping[End, End]) -> Tables:
     found: Tables = {}
     for node in bundle.nodes.values():
@@ -172,15 +194,14 @@ def _row(node: Node, one: Interface, peers: Mapping[End, End]) -> InterfaceRow:
     )
 
 
-def _counted(bundle: Bundle, epoch: int) -> Iterator[tuple[int, Counters]]:
+def _counted(bundle: Bundle, wire: Wire, epoch: int) -> Iterator[tuple[int, Counters]]:
     """Yield readings. The first of a node is that of all the time before: what it had counted until then is of no
-    job."""
+    job. Those after the end of all jobs are one: nodes are not read at once. What a NIC counted itself stands before
+    what captures tell."""
     first: dict[tuple[str, str, str], int] = {}
-    later: list[tuple[int, Counters]] = []
+    later: list[tuple[int, dict[tuple[str, str, str], int]]] = []
     for node in bundle.nodes.values():
-        own = {one.rdma for one in node.interfaces.values()} | {*node.interfaces}
-        readings = [(t, {key: n for key, n in found.items() if key[0] in own}) for t, found in node.readings if found]
-        for number, (t, found) in enumerate(readings):
+        for number, (t, found) in enumerate(_readings(node)):
             named = {(node.name, *key): value for key, value in found.items()}
             if number:
                 later.append((bundle.common(node.name, t) - epoch, named))
@@ -188,9 +209,47 @@ def _counted(bundle: Bundle, epoch: int) -> Iterator[tuple[int, Counters]]:
                 first |= named
         speeds = {(node.name, one.name, "queue_rate_bps"): one.speed for one in node.interfaces.values() if one.speed}
         first |= {key: value for key, value in speeds.items() if value}
-    if first:
+    grew = {key for _, found in later for key, value in found.items() if value > first.get(key, 0)}
+    seen = [(t - epoch, {key: n for key, n in found.items() if key not in grew}) for t, found in wire.counted()]
+    of_wire = {key for _, found in seen for key in found}
+    later = [(t, {key: n for key, n in found.items() if key not in of_wire}) for t, found in later]
+    later += [(t, {key: first.get(key, 0) + n for key, n in found.items()}) for t, found in seen]
+    if first or of_wire:
         yield 0, first
-    yield from sorted(later, key=lambda reading: reading[0])
+    ended = max((t for job in bundle.jobs for t in _times(bundle, job)), default=epoch) - epoch
+    last: dict[tuple[str, str, str], int] = {}
+    for t, reading in sorted(later, key=lambda one: one[0]):
+        if t < ended:
+            yield t, reading
+        else:
+            last |= reading
+    if last:
+        yield max(t for t, _ in later), last
+
+
+def _readings(node: Node) -> list[tuple[int, dict[tuple[str, str], int]]]:
+    """Return the readings of a node's interfaces and devices. What mlx5 counts of congestion notifications for a device
+    is counted for its interface."""
+    own = {one.rdma: one.name for one in node.interfaces.values() if one.rdma}
+    known = own.keys() | node.interfaces.keys()
+    return [
+        (
+            t,
+            {
+                (own.get(place, place) if name in NOTIFICATIONS else place, name): value
+                for (place, name), value in found.items()
+                if place in known
+            },
+        )
+        for t, found in node.readings
+        if found
+    ]
+
+
+def _read_for(node: Node) -> int:
+    """Return the nanoseconds between the first and the last reading of a node's counters."""
+    times = [t for t, _ in _readings(node)]
+    return times[-1] - times[0] if times else 0
 
 
 def _last(bundle: Bundle) -> int:

@@ -40,6 +40,39 @@ Counters = Mapping[tuple[str, str, str], int]
 
 
 @dataclass(frozen=True)
+class Sent:
+    """RoCE packets to an address that a node sent to a MAC which the owner of the address has not, in a capture."""
+
+    t: int
+    node: str
+    ip: str
+    mac: str
+    packets: int
+    capture: str
+
+    def __str__(self) -> str:
+        return f"{self.packets} RoCE packets to {self.ip} go to {self.mac}, in {self.capture}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Messages of ICMP by a node that a RoCE packet to an address was not sent on, in a capture. `mtu` is that of its
+    next link where the packet was too large, 0 if the node does not say it."""
+
+    t: int
+    node: str
+    ip: str
+    reason: str
+    mtu: int | None
+    packets: int
+    capture: str
+
+    def __str__(self) -> str:
+        mtu = f", MTU {self.mtu}" if self.mtu else ""
+        return f"ICMP: {self.ip} is unreachable ({self.reason}{mtu}), {self.packets} times in {self.capture}"
+
+
+@dataclass(frozen=True)
 class Observations:
     """The events in their order, the cabling and addresses, the counters and switch tables over time, the flight
     records of jobs and the logs of their ranks."""
@@ -60,6 +93,10 @@ class Observations:
     """Whether the network has no other nodes, links, addresses and counters than these."""
     remarks: Sequence[str] = ()
     """What could not be read."""
+    sent: Sequence[Sent] = ()
+    refusals: Sequence[Refusal] = ()
+    measured_ns: int | None = None
+    """Nanoseconds for which counters grew, where they were not read for all of the time."""
 
     @classmethod
     def read(cls, directory: Path) -> Observations:

@@ -18,6 +18,7 @@ from testbed.report.diagnosis.rules.facts import (
     evidence,
     hits,
     losses,
+    refused,
     retries,
     stalls,
     stopped,
@@ -95,7 +96,7 @@ def unknown(case: Case) -> Finding:
         if find(name).meaning == "error"
     ]
     ranks = [case.job.rank] if case.job.rank is not None else []
-    facts = [*evidence(stalls(case), hits(case), retries(case), losses(case)), *counted]
+    facts = [*evidence(refused(case), stalls(case), hits(case), retries(case), losses(case)), *counted]
     text = f"no known cause; the job {case.ending}" if case.job.ok is None else f"no known cause; {case.ending}"
     return Finding(UNKNOWN, stopped(case), text, ranks, evidence=list(dict.fromkeys(facts))[:MOST_FACTS])
 

@@ -12,6 +12,9 @@ MARKS = 20
 LOST = 0.5
 """Maximum share of CNPs that arrive where they are lost."""
 
+NOTIFICATIONS = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored")
+"""Counters of marked packets, of CNPs sent, and of those that came."""
+
 
 def ecn_unanswered(case: Case) -> Finding | None:
     """Find marks without an answer, where queues pause others for long, or drop in a class that must not."""
@@ -25,7 +28,7 @@ def unanswered(case: Case) -> Iterator[Finding]:
     """Yield marks of the job's packets without an answer, whatever they cost."""
     marked, sent, handled, ignored = (
         {rank: count for rank, nic in _nics(case) if (count := case.growth.get((*nic, name), 0))}
-        for name in ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored")
+        for name in NOTIFICATIONS
     )
     since = next((one.began for one in case.pauses), case.job.began)
     for rank, count in marked.items():
@@ -37,10 +40,16 @@ def unanswered(case: Case) -> Iterator[Finding]:
             text = f"{case.rank(rank)} gets {count} CNPs, and its NIC does not slow down"
             yield _finding(case, since, text, rank)
     all_sent, arrived = sum(sent.values()), sum(handled.values()) + sum(ignored.values())
-    if all_sent >= MARKS and arrived < LOST * all_sent:
+    if all_sent >= MARKS and arrived < LOST * all_sent and _all_counted(case):
         rank = max(sent, key=lambda one: sent[one])
         text = f"CNPs are lost on the way: the NICs of the job send {all_sent}, and {arrived} arrive"
         yield _finding(case, since, f"{text}; most are from {case.rank(rank)}", rank)
+
+
+def _all_counted(case: Case) -> bool:
+    """Return whether the CNPs that come to each rank are known."""
+    known = {rank for nic, ranks in case.nics.items() if (*nic, "rp_cnp_handled") in case.counters for rank in ranks}
+    return case.seen.whole or len(known) == len(case.job.hosts)
 
 
 def _nics(case: Case) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -51,7 +60,7 @@ def _finding(case: Case, since: int, text: str, rank: int) -> Finding:
     counted = [
         (case.counted_at, f"{node}:{interface}: {name} {case.growth[node, interface, name]}")
         for _, (node, interface) in _nics(case)
-        for name in ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "rp_cnp_ignored")
+        for name in NOTIFICATIONS
         if (node, interface, name) in case.growth
     ]
     pauses = ((one.since, str(one)) for one in paused(case)[:2])

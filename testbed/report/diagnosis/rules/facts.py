@@ -122,6 +122,11 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
     yield from ((case.counted_at, f"{place}: {', '.join(counts)}") for place, counts in found.items())
 
 
+def refused(case: Case) -> Iterator[tuple[int, str]]:
+    """Yield what ICMP said of packets to ranks."""
+    return ((one.t, f"{one.node}: {one}") for one in case.seen.refusals if one.ip in case.addresses)
+
+
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
     """Yield the places of lost packets, by the end of a link that sent them: dropped by its queue, or damaged, dropped
     or not received at the other end."""

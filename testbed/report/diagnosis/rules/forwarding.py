@@ -1,14 +1,16 @@
 """Rules for forwarding: entries of switches for the addresses and NICs of ranks, and routes."""
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from testbed.protocol import Event, events
 from testbed.records.switch_tables import ASKING, SET, UNANSWERED
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
-from testbed.report.diagnosis.rules.facts import LOST, Finding, evidence, hits, retries, stalls, stopped
+from testbed.report.diagnosis.rules.facts import LOST, Finding, evidence, hits, refused, retries, stalls, stopped
 from testbed.report.diagnosis.rules.link_failures import downs, own_link
 
 D = TypeVar("D", bound=events.Data)
@@ -16,30 +18,65 @@ NO_ROUTE = re.compile(r"Destination is unreachable|Network is unreachable|No rou
 """Texts of UCX and of the kernel."""
 
 
+@dataclass(frozen=True)
+class _Wrong:
+    """A MAC that a node has for an address of ranks, or sends its packets to, and that is not its owner's."""
+
+    node: str
+    ip: str
+    mac: str
+    verb: str
+    since: int | None
+    text: str
+
+
 def stale_neighbour(case: Case) -> Finding | None:
-    """Find a switch with a MAC for a rank's address that is not its NIC's."""
+    """Find a switch with a MAC for a rank's address that is not its NIC's, or packets that go to such a MAC."""
+    one = next(itertools.chain(_wrong_entries(case), _sent_astray(case, differs=False)), None)
+    return _astray(case, "stale-neighbour", one) if one else None
+
+
+def _wrong_entries(case: Case) -> Iterator[_Wrong]:
     for (switch, table, _vlan, ip), text in sorted(case.seen.tables_at(case.job.ended).items()):
         if ip not in case.addresses or table not in ("arp", "nd"):
             continue
-        mac, ranks = case.addresses[ip].owner.mac, case.addresses[ip].ranks
         known = text.split()[0] if text else ""
-        if known in ("", mac) or known.count(":") != 5:
+        if known in ("", case.addresses[ip].owner.mac) or known.count(":") != 5:
             continue
-        wrote = [event for event, data in _written(case, switch, events.Claim) if (data.ip, data.mac) == (ip, known)]
-        learned, owned = _last(wrote), _owned_since(case, ip)
-        whose = case.seen.owners.name(known)
-        other = f"{known}{f', the MAC of {whose}' if whose else ''}"
-        since = max(learned or 0, owned)
-        stall = f"{case.ranks(ranks)} stalled first: {switch} has {other}, for its address {ip}"
-        facts = evidence(
-            *([(learned, f"{switch}: {table.upper()} {ip} is at {known}")] if learned is not None else []),
-            *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {mac}")] if owned else []),
-            stalls(case),
-            hits(case),
-            retries(case),
+        yield _Wrong(
+            switch, ip, known, "has", _learned(case, switch, ip, known), f"{switch}: {table.upper()} {ip} is at {known}"
         )
-        return Finding("stale-neighbour", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
-    return None
+
+
+def _sent_astray(case: Case, *, differs: bool) -> Iterator[_Wrong]:
+    """Yield nodes that send packets to a wrong MAC; with `differs` only those whose table had the right one."""
+    for one in case.seen.sent:
+        if one.ip in case.addresses:
+            right = _learned(case, one.node, one.ip, case.addresses[one.ip].owner.mac)
+            if (right is not None and right <= one.t) == differs:
+                yield _Wrong(one.node, one.ip, one.mac, "sends to", one.t, f"{one.node}: {one}")
+
+
+def _astray(case: Case, cause: str, one: _Wrong) -> Finding:
+    address, ip = case.addresses[one.ip], one.ip
+    owned, ranks = _owned_since(case, ip), address.ranks
+    whose = case.seen.owners.name(one.mac)
+    other = f"{one.mac}{f', the MAC of {whose}' if whose else ''}"
+    right = "has the right MAC in its table, and " if cause == "asic-differs" else ""
+    stall = f"{case.ranks(ranks)} stalled first: {one.node} {right}{one.verb} {other}, for its address {ip}"
+    facts = evidence(
+        *([(one.since, one.text)] if one.since is not None else []),
+        *([(owned, f"{case.job.hosts[ranks[0]]} has {ip}, with {address.owner.mac}")] if owned else []),
+        stalls(case),
+        hits(case),
+        retries(case),
+    )
+    return Finding(cause, max(one.since or 0, owned), stall, ranks, own_link(case, ranks[0]), ip, facts)
+
+
+def _learned(case: Case, node: str, ip: str, mac: str) -> int | None:
+    """Return when a node wrote an entry last, if that is known."""
+    return _last([event for event, data in _written(case, node, events.Claim) if (data.ip, data.mac) == (ip, mac)])
 
 
 def duplicate_ip(case: Case) -> Finding | None:
@@ -57,11 +94,18 @@ def duplicate_ip(case: Case) -> Finding | None:
             for event, data in case.seen.of(events.Claim)
             if (data.ip, data.mac) == (ip, other.mac) and data.kind in SET and at(event) <= case.job.ended
         ]
+        claimed = [
+            (at(event), f"{event['node']}: {event['text']}")
+            for event, data in case.seen.of(events.Announcement)
+            if (data.ip, data.mac) == (ip, other.mac)
+        ]
+        since = since or min((t for t, _ in claimed), default=0)
         who = f"{address.owner.node} ({address.owner.mac}) and {other.node} ({other.mac})"
         text = f"{case.ranks(address.ranks)} stalled first: its address {ip} is on two hosts at once, {who}"
         facts = evidence(
             (since, f"{other.node}:{other.interface} has {ip}, with {other.mac}"),
             iter(learned[-2:]),
+            iter(claimed[:2]),
             stalls(case),
             hits(case),
             retries(case),
@@ -93,6 +137,8 @@ def no_path(case: Case) -> Finding | None:
 def asic_differs(case: Case) -> Finding | None:
     """Find a switch that floods what it routes to a rank, though its tables have the rank's MAC on its port: the frames
     have another MAC."""
+    if sent := next(_sent_astray(case, differs=True), None):
+        return _astray(case, "asic-differs", sent)
     tables = case.seen.tables_at(case.job.ended)
     unheard = {rank for ranks in case.unanswered.values() for rank in ranks}
     # Packets to the one do not arrive, or answers to the other.
@@ -187,6 +233,12 @@ def unresolved(case: Case) -> Finding | None:
             since = case.job.began if asked is None else asked
             facts = evidence((since, f"{switch}: {table.upper()} {ip}: {text}"), hits(case), retries(case))
             return Finding("unresolved", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
+    for one in case.seen.refusals:
+        if one.reason == "host" and one.ip in case.addresses:
+            ranks = case.addresses[one.ip].ranks
+            text = f"{case.ranks(ranks)} stalled first: {one.node} finds no MAC for its address {one.ip}"
+            facts = evidence(refused(case), hits(case), retries(case))
+            return Finding("unresolved", one.t, text, ranks, own_link(case, ranks[0]), one.ip, facts)
     return None
 
 

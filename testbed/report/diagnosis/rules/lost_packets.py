@@ -18,6 +18,7 @@ from testbed.report.diagnosis.rules.facts import (
     hits,
     losses,
     lost_packets,
+    refused,
     retries,
     stopped,
 )
@@ -191,7 +192,19 @@ def mtu_mismatch(case: Case) -> Finding | None:
         text = f"{case.ranks(ranks)}: the ends of its link {name} have different MTUs: {end[0]}:{end[1]} has {mtu}"
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
-    return None
+    return _too_large(case)
+
+
+def _too_large(case: Case) -> Finding | None:
+    """Find a node that answers, by ICMP, that packets to a rank are larger than an MTU on the way."""
+    one = next((one for one in case.seen.refusals if one.mtu is not None and one.ip in case.addresses), None)
+    if one is None:
+        return None
+    ranks = case.addresses[one.ip].ranks
+    size = f"the MTU {one.mtu} of" if one.mtu else "an MTU of"
+    text = f"{case.ranks(ranks)}: packets to its address {one.ip} are larger than {size} a link behind {one.node}"
+    facts = evidence(refused(case), hits(case), retries(case))
+    return Finding("mtu-mismatch", one.t, text, ranks, address=one.ip, evidence=facts)
 
 
 def large_packets_end(case: Case) -> Finding | None:

@@ -108,10 +108,11 @@ def pauses(case: Case) -> Finding | None:
 
 
 def measured_s(case: Case) -> float:
-    """Return the seconds by which pauses are measured: those of a job in collectives, or since it stopped."""
-    if not case.job.ok:
-        return (case.job.ended - stopped(case)) / 1e9 or (case.job.ended - case.job.began) / 1e9
-    return (case.lasted or case.job.ended - case.job.began) / 1e9
+    """Return the seconds by which pauses are measured: those of a job in collectives, or since it stopped, as far as
+    counters were read."""
+    whole = case.job.ended - case.job.began
+    time = (case.lasted if case.job.ok else case.job.ended - stopped(case)) or whole
+    return (time if case.seen.measured_ns is None else min(time, case.seen.measured_ns)) / 1e9
 
 
 def _chain(stops: Sequence[Paused], first: Paused) -> list[Paused]:

@@ -26,7 +26,7 @@ class _Missing(NamedTuple):
 def route_missing(case: Case) -> Finding | None:
     """Find a host or switch that has no route to ranks when the job ends, or one that leads nowhere; that of the first
     one that lost it, where others followed."""
-    found = sorted((*_by_hand(case), *_gateways_down(case), *_lost(case)), key=lambda one: one.since)
+    found = sorted((*_by_hand(case), *_gateways_down(case), *_lost(case), *_refused(case)), key=lambda one: one.since)
     if not found:
         return None
     first = found[0]
@@ -54,6 +54,13 @@ def _by_hand(case: Case) -> Iterator[_Missing]:
             yield _Missing(since, node, text, ranks)
         elif own and (nobody := [hop for hop in route.via if _is_nobody(case, hop)]):
             yield _Missing(since, node, f"{text}, and nothing is known to have {nobody[0]}", ranks)
+
+
+def _refused(case: Case) -> Iterator[_Missing]:
+    """Yield what ICMP says of the routes to ranks."""
+    for one in case.seen.refusals:
+        if one.reason in ("no route", "prohibited") and one.ip in case.addresses:
+            yield _Missing(one.t, one.node, str(one), case.addresses[one.ip].ranks)
 
 
 def _elsewhere(case: Case, own: Sequence[int]) -> list[str]:

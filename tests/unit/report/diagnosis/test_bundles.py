@@ -63,6 +63,35 @@ def test_counters_that_were_read_once_count_against_nobody(copy: Path) -> None:
     assert not job.case.growth
 
 
+def counted_again(path: Path, name: str, count: int) -> None:
+    """Change a counter of soft-RoCE in the second reading of a host."""
+    head, at, tail = path.read_text().rpartition("### rdma -j statistic")
+    assert '"rcvd_seq_err":0' in tail
+    path.write_text(head + at + tail.replace('"rcvd_seq_err":0', f'"{name}":{count}'))
+
+
+def test_all_hosts_count_though_they_are_read_one_after_the_other(tmp_path: Path) -> None:
+    copy = shutil.copytree(BUNDLES / "link-down", tmp_path / "bundle")
+    for path in (copy / "hosts").iterdir():
+        counted_again(path, "rcvd_seq_err", 7)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert {key[0]: n for key, n in job.case.growth.items() if key[2] == "rcvd_seq_err"} == dict.fromkeys(
+        ("n1", "n2", "n3", "n4"), 7
+    )
+
+
+@pytest.mark.parametrize(("hosts", "lost"), [(["n1", "n2", "n3", "n4"], True), (["n1"], False)])
+def test_cnps_that_devices_count_are_lost_where_none_come_to_any_rank(copy: Path, hosts: list[str], lost: bool) -> None:
+    (copy / "switches/leaf2.txt").unlink()
+    for path in (copy / "jobs/train").glob("*.log"):
+        path.unlink()
+    (copy / "jobs/train/status").write_text("0")
+    for host in hosts:
+        counted_again(copy / f"hosts/{host}.txt", 'np_cnp_sent":50,"rp_cnp_handled', 1)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert any("CNPs are lost on the way" in text for _, text in job.remarks) == lost
+
+
 def test_a_job_whose_hosts_are_not_named_is_left_out(copy: Path) -> None:
     (copy / "jobs/train/hosts").unlink()
     bundle = Bundle.read(copy)

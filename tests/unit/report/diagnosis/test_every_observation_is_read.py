@@ -18,7 +18,6 @@ SOURCES = [
     Path(testbed.report.__path__[0]).parent / "records" / "switch_tables.py",
 ]
 NOT_READ = {
-    events.Announcement: "an announcement changes nothing by itself: what switches make of it are events of theirs",
     events.Lossless: "a packet that waits for a MAC is counted as miss_dropped where it is lost",
     events.Resumed: "a job that goes on has pauses in its flight records",
     events.JobStep: "steps are those of flight records",
