@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.protocol.flight import Call
-from testbed.records.bundle import captures, clocks, flights, logs, nodes
+from testbed.records.bundle import captures, clocks, flights, logs, nodes, ras, watchdog
 from testbed.records.bundle.model import Node, colons, short
 from testbed.records.bundle.switch_texts import long
 from testbed.records.regular_files import contents
@@ -21,6 +21,8 @@ CAPTURES = (".pcap", ".pcapng")
 PLACES = (("hosts", False), ("switches", True))
 """Directories of nodes, and whether these are switches."""
 RANK_LOG = "rank-"
+OUTPUT = "output.log"
+RAS = ("ras.txt", "ras.json")
 STATUS = re.compile(r"-?[0-9]{1,5}")
 
 
@@ -35,6 +37,8 @@ class Job:
     logs: dict[int, str] = field(default_factory=dict)
     status: int | None = None
     """Exit status of its launcher."""
+    ras: ras.Ras | None = None
+    """What NCCL's RAS says of its ranks."""
 
 
 @dataclass
@@ -69,7 +73,8 @@ class Bundle:
             for path in _files(directory / place, ".log"):
                 name = short(path.stem)
                 node = found.setdefault(name, Node(name, switch))
-                for change in logs.link_changes(_text(path, remarks), _year(node.collected or path.stat().st_mtime_ns)):
+                year = _year(node.collected or path.stat().st_mtime_ns)
+                for change in logs.link_changes(_text(path, remarks), year, node.zone):
                     changes.setdefault((name, change.port), []).append(change)
         captured = list(_captures(directory, found, remarks))
         jobs = [_job(path, found, remarks) for path in sorted(_directories(directory / "jobs"))]
@@ -80,11 +85,29 @@ class Bundle:
                 hint="docs/diagnosis.md has the layout; collect.sh prints what a host has.",
             )
         made = cls(found, [job for job in jobs if job], changes, {}, remarks, captured)
+        made._add_what_logs_say()
         asked = {name: node.collected - node.asked for name, node in found.items() if node.asked and node.collected}
         times = {end: [(one.t, one.up) for one in own] for end, own in changes.items()}
         calls = [call for job in made.jobs for call in job.calls]
         made.ahead = clocks.ahead(asked, calls, times, made.peers)
         return made
+
+    def _add_what_logs_say(self) -> None:
+        """Add the calls in which ranks wait by their logs, where there is no flight record, and ports that go down."""
+        for job in self.jobs:
+            recorded = {call.rank for call in job.calls}
+            for rank, text in job.logs.items():
+                host = job.hosts[rank]
+                year, zone = self.year(host), self.zone(host)
+                if rank not in recorded:
+                    job.calls += watchdog.calls(text, rank, host, year, zone)
+                own = self.nodes[host].interfaces.values() if host in self.nodes else ()
+                ports = {one.rdma: (host, one.name) for one in own if one.rdma}
+                for change in logs.port_changes(text, year, zone):
+                    if end := ports.get(change.port):
+                        self.changes.setdefault(end, []).append(replace(change, port=end[1]))
+        for changes in self.changes.values():
+            changes.sort(key=lambda change: change.t)
 
     @property
     def lasting(self) -> dict[tuple[str, str], list[logs.LinkChange]]:
@@ -134,6 +157,10 @@ class Bundle:
         """Return the year of a node's log, for lines that have none."""
         node = self.nodes.get(name)
         return _year(node.collected) if node and node.collected else datetime.now(UTC).year
+
+    def zone(self, name: str) -> int:
+        """Return the seconds that a node's logs are ahead of UTC where their lines name no zone."""
+        return self.nodes[name].zone if name in self.nodes else 0
 
     def common(self, node: str, t: int) -> int:
         """Return a time of a node's clock by the common one."""
@@ -214,6 +241,16 @@ def _job(directory: Path, found: dict[str, Node], remarks: list[str]) -> Job | N
         path = directory / f"{RANK_LOG}{rank}.log"
         if path.is_file():
             job.logs[rank] = _text(path, remarks)
+    output = directory / OUTPUT
+    if output.is_file():
+        for rank, text in logs.of_ranks(_text(output, remarks), hosts).items():
+            job.logs.setdefault(rank, text)
+    for path in (directory / name for name in RAS):
+        if path.is_file():
+            try:
+                job.ras = ras.read(_text(path, remarks), len(hosts))
+            except ValueError as error:
+                remarks.append(f"jobs/{job.name}/{path.name} {error}")
     status = directory / "status"
     if status.is_file() and STATUS.fullmatch(text := _text(status, remarks).strip()):
         job.status = int(text)

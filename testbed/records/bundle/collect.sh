@@ -24,6 +24,7 @@ counters() {
 }
 printf '### asked at\n%s\n\n' "$1"
 show date +%s.%N
+show date +%z
 show uname -sr
 [ -e /etc/sonic/sonic_version.yml ] && show cat /etc/sonic/sonic_version.yml
 [ -e /etc/lsb-release ] && show cat /etc/lsb-release

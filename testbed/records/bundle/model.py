@@ -40,6 +40,8 @@ class Node:
     system: str = ""
     """SONiC, EOS, NX-OS, Cumulus, Linux; empty where that is not known."""
     collected: int | None = None
+    zone: int = 0
+    """Seconds that its logs are ahead of UTC where their lines name no zone."""
     asked: int | None = None
     """The time where it was collected, when that began."""
     interfaces: dict[str, Interface] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Any
 from testbed.records import json_files
 from testbed.records.bundle import switch_texts
 from testbed.records.bundle.model import Entry, Node, colons, short
-from testbed.records.bundle.times import nanoseconds
+from testbed.records.bundle.times import ahead, nanoseconds
 from testbed.records.bundle.transcripts import sections
 
 VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
@@ -49,6 +49,8 @@ def _take(node: Node, command: str, output: str) -> None:
     words = command.split()
     if command == "asked at":
         node.asked = nanoseconds(output)
+    elif words == ["date", "+%z"]:
+        node.zone = ahead(output)
     elif words[0] == "date":
         now = nanoseconds(output)
         node.collected = now if node.collected is None else node.collected

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from ipaddress import ip_address
+from zoneinfo import ZoneInfo
 
 from testbed.records.bundle.model import Entry, Node, colons, short
-from testbed.records.bundle.times import time_of
+from testbed.records.bundle.times import ZONES, time_of
 
 SYSTEMS = {"arista_eos": "EOS", "cisco_nxos": "NX-OS"}
 COMMANDS = {
@@ -28,7 +30,11 @@ VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
 NOBODY = ("", "-", "N/A", "CPU", "Router", "sup-eth1(R)", "vPC")
 OF_VRF = re.compile(r"vrf (?!all\b|default\b)\S+")
 """A table of another VRF: its addresses are not those of ranks."""
-UTC = re.compile(r"\b(?:UTC|GMT|Timezone: (?:UTC|GMT))\b")
+ZONE = re.compile(r"Timezone: ([\w/+-]{1,64})|\d\d:\d\d:\d\d(?:\.\d+)? ([A-Za-z]\w{1,9}) (?:\d{4}|[A-Z][a-z]{2} )")
+"""The zone of a clock: EOS' line, or the word after the time."""
+BEFORE_YEAR = re.compile(r"(\d\d:\d\d:\d\d) [A-Za-z]\w{1,9}(?= \d{4})")
+TWELVE = re.compile(r"[A-Z][a-z]{2} (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d)(:\d\d:\d\d) ([AP]M) (\w+)")
+"""SONiC's `show clock`, with hours from 1 to 12."""
 LONGEST = 512
 """Characters of a line that is looked at."""
 
@@ -52,10 +58,30 @@ def take(node: Node, command: str, output: str) -> None:
 
 
 def _clock(node: Node, output: str) -> None:
-    if UTC.search(output):
-        node.collected = time_of(output.replace("\n", " ").strip(), 0)
-    else:
+    text = TWELVE.sub(_of_24, " ".join(output.split()))
+    named = ZONE.search(text)
+    zone = _zone(named[1] or named[2], text) if named else None
+    if zone is None:
         node.remarks.append(f"{node.name}: the time zone of its clock is not known: {output.strip()[:60]}")
+    else:
+        node.zone, node.collected = zone, time_of(BEFORE_YEAR.sub(r"\1", text), 0, zone)
+
+
+def _of_24(found: re.Match[str]) -> str:
+    day, month, year, hour, rest, half, zone = found.groups()
+    return f"{month} {day} {int(hour) % 12 + 12 * (half == 'PM'):02}{rest} {zone} {year}"
+
+
+def _zone(name: str, text: str) -> int | None:
+    """Return the seconds that a zone is ahead of UTC, at a time; None where that is not known."""
+    if name in ZONES:
+        return 3600 * ZONES[name]
+    t = time_of(BEFORE_YEAR.sub(r"\1", text), 0)
+    try:
+        offset = ZoneInfo(name).utcoffset(datetime.fromtimestamp((t or 0) // 10**9, UTC).replace(tzinfo=None))
+    except (ValueError, OSError, KeyError):
+        return None
+    return round(offset.total_seconds()) if offset is not None else None
 
 
 def _table(node: Node, command: str, template: str, output: str) -> None:

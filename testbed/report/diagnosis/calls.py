@@ -30,7 +30,12 @@ class Collective:
 
     def __str__(self) -> str:
         """Return ``collective 7 (Allreduce of 4096 bytes) of ranks 0-3``."""
-        return f"collective {self.sequence} ({self.asked}) of ranks {self.communicator}"
+        return f"collective {self.sequence} ({self.asked}) of {self.of}"
+
+    @property
+    def of(self) -> str:
+        """Return ``ranks 0-3``, or the name of a group of which the ranks are not known."""
+        return f"ranks {self.communicator}" if members(self.communicator) else self.communicator
 
     @property
     def by_call(self) -> Mapping[str, list[Call]]:

@@ -15,8 +15,12 @@ from testbed.report.diagnosis.observations import Observations, at
 from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
-GID = re.compile(r"(?:dgid=|remoteGids? ?)(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)")
-"""UCX's and NCCL's text for a completion with an error: the peer that did not answer."""
+GID = re.compile(
+    r"(?:dgid=|(?:status=(?:IBV_WC_RETRY_EXC_ERR\()?|with error )12\b[^\n]*? remoteGids? ?|\bremote GID )"
+    r"(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)"
+)
+"""UCX's and NCCL's texts for a peer that did not answer: retries that are used up, and a queue pair that cannot be
+connected."""
 SLOW_NS = 1_000_000_000
 """A call of MPI of this length is a pause of the job, if it is `SLOW_TIMES` as long as the median of all, too."""
 SLOW_TIMES = 10

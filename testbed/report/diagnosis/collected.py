@@ -46,6 +46,7 @@ def observations(bundle: Bundle) -> Observations:
         remarks=[*_remarks(bundle), *wire.remarks],
         sent=[replace(one, t=one.t - epoch) for one in wire.sent()],
         refusals=[replace(one, t=one.t - epoch) for one in wire.refusals()],
+        ras={job.name: job.ras for job in bundle.jobs if job.ras},
         measured_ns=max([wire.longest, *map(_read_for, bundle.nodes.values())]) or None,
     )
 
@@ -58,7 +59,7 @@ def _remarks(bundle: Bundle) -> list[str]:
         if not any(_times(bundle, job))
     ]
     jobs += [
-        f"{job.name} has the status 0, and ranks wait in a call by their flight records: its end is not known"
+        f"{job.name} has the status 0, and ranks wait in a call by their records: its end is not known"
         for job in bundle.jobs
         if _contradicted(job)
     ]
@@ -72,7 +73,8 @@ def _times(bundle: Bundle, job: Job) -> Iterator[int]:
         if call.ended is not None:
             yield bundle.common(call.host, call.ended)
     for rank, text in job.logs.items():
-        yield from (bundle.common(job.hosts[rank], t) for t in logs.span(text, bundle.year(job.hosts[rank])) or ())
+        host = job.hosts[rank]
+        yield from (bundle.common(host, t) for t in logs.span(text, bundle.year(host), bundle.zone(host)) or ())
 
 
 def _call(bundle: Bundle, call: Call, epoch: int) -> Call:
@@ -265,7 +267,11 @@ def _job(bundle: Bundle, job: Job, epoch: int) -> Iterator[Event]:
     began, ended = times[0] - epoch, max(times[-1] - epoch, 1)
     started = events.JOB(name=job.name, ranks=len(job.hosts), hosts=job.hosts, devices=job.devices)
     yield _event(began, "", f"{job.name} starts", started)
-    ends = {rank: logs.end(text, bundle.year(job.hosts[rank])) for rank, text in job.logs.items()}
+    ends = {
+        rank: logs.end(text, bundle.year(host), bundle.zone(host))
+        for rank, text in job.logs.items()
+        for host in [job.hosts[rank]]
+    }
     known = {rank: one for rank, one in ends.items() if one and (one.certain or job.status != 0)}
     if known:
         first = min(known, key=lambda rank: _order(bundle, job, rank, known[rank]))
@@ -278,10 +284,11 @@ def _job(bundle: Bundle, job: Job, epoch: int) -> Iterator[Event]:
         yield _event(ended, "", f"{job.name} ends", events.JOB(name=job.name, ok=job.status == 0))
 
 
-def _order(bundle: Bundle, job: Job, rank: int, end: logs.End) -> tuple[bool, int, bool, int]:
-    """Return a rank's place among those that tell of their end: by its time, where that is known."""
+def _order(bundle: Bundle, job: Job, rank: int, end: logs.End) -> tuple[bool, int, bool, bool, int]:
+    """Return a rank's place among those that tell of their end: by its time, where that is known; else one with an
+    error of its own before those that the network or others ended."""
     t = bundle.common(job.hosts[rank], end.t) if end.t is not None else 0
-    return end.t is None, t, not end.status, rank
+    return end.t is None, t, not end.own, not end.status, rank
 
 
 def _contradicted(job: Job) -> bool:

@@ -19,6 +19,7 @@ from testbed.protocol import COUNTERS, FLIGHT, TOPOLOGY, Event, InterfaceRow, ev
 from testbed.protocol.events import Data
 from testbed.protocol.flight import Call
 from testbed.records import json_files, switch_tables
+from testbed.records.bundle.ras import Ras
 from testbed.records.comments import rows
 from testbed.records.event_reader import Log, happened_ns
 from testbed.records.regular_files import opened
@@ -93,6 +94,8 @@ class Observations:
     """Whether the network has no other nodes, links, addresses and counters than these."""
     remarks: Sequence[str] = ()
     """What could not be read."""
+    ras: Mapping[str, Ras] = field(default_factory=dict)
+    """What NCCL's RAS says, by job."""
     sent: Sequence[Sent] = ()
     refusals: Sequence[Refusal] = ()
     measured_ns: int | None = None

@@ -20,12 +20,35 @@ AT = 1796008455 * SECOND
         ("2026 Nov 30 03:14:15 leaf1 %ETHPORT", AT),
         ("[1796008455.250000] [gpu1:77:0] ucp_worker.c:1", AT + 250_000_000),
         ("03:14:15.250 UTC Mon Nov 30 2026", AT + 250_000_000),
+        ("Mon 2026-11-30 04:14:15 CET gpu1 kernel: x", AT),
+        ("2026-11-30T11:14:15+08:00 leaf1 x", AT),
+        ("2026-11-30 03:14:15 INFO x", AT),
+        ("[Mon Nov 30 03:14:15 2026] mlx5_core x", AT),
+        ("[rank0]:[E1130 03:14:15.250000111 x.cpp:1] x", AT + 250_000_111),
+        ("[rank0]:[W130 03:14:15.0 x.cpp:1] x", AT - 304 * 86400 * SECOND),
         ("2026-13-41T03:14:15 x", None),
         ("no time", None),
     ],
 )
 def test_times(line: str, t: int | None) -> None:
     assert times.time_of(line, 2026) == t
+
+
+@pytest.mark.parametrize(
+    ("line", "t"),
+    [
+        ("Nov 30 11:14:15 leaf1 x", AT),
+        ("[Mon Nov 30 11:14:15 2026] x", AT),
+        ("2026-11-30 11:14:15 CST x", AT),
+        ("2026-11-30T03:14:15Z x", AT),
+        ("2026-11-30T03:14:15+00:00 x", AT),
+        ("2026-11-30 03:14:15 UTC x", AT),
+        ("[1796008455.0] x", AT),
+        ("03:14:15.250 UTC Mon Nov 30 2026", AT + 250_000_000),
+    ],
+)
+def test_a_zone_in_the_text_comes_before_that_of_the_host(line: str, t: int) -> None:
+    assert times.time_of(line, 2026, 8 * 3600) == t
 
 
 @pytest.mark.parametrize(

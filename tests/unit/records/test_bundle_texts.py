@@ -117,6 +117,33 @@ def test_ports_have_their_long_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "zone"),
+    [
+        ("Mon Nov 30 11:14:15 2026\nTimezone: Asia/Shanghai\nClock source: local", 8),
+        ("Mon Nov 30 03:14:15 2026\nTimezone: UTC\nClock source: NTP server (10.0.0.9)", 0),
+        ("04:14:15.125 CET Mon Nov 30 2026\nTime source is NTP", 1),
+        ("Mon Nov 30 03:14:15 UTC 2026", 0),
+        ("Mon 30 Nov 2026 03:14:15 AM UTC", 0),
+        ("Sun 29 Nov 2026 07:14:15 PM PST", -8),
+    ],
+)
+def test_clocks_in_zones(output: str, zone: int) -> None:
+    node = nodes.read("leaf1", f"leaf1# show clock\n{output}\n", switch=True)
+    assert node.collected
+    assert (node.collected // 10**9, node.zone, node.remarks) == (1796008455, zone * 3600, [])
+
+
+def test_a_clock_in_an_unknown_zone_is_not_known() -> None:
+    node = nodes.read("leaf1", "leaf1# show clock\n03:14:15.125 CST Mon Nov 30 2026\n", switch=True)
+    assert node.collected is None
+    assert "the time zone of its clock is not known" in node.remarks[0]
+
+
+def test_the_zone_of_a_host() -> None:
+    assert nodes.read("gpu1", "### date +%z\n+0530\n\n### date +%s.%N\n1796008455.5\n", switch=False).zone == 19800
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "### ip -j address\n[{]\n",

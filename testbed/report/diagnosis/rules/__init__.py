@@ -17,6 +17,7 @@ from testbed.report.diagnosis.rules.facts import (
     Finding,
     evidence,
     hits,
+    lagging,
     losses,
     refused,
     retries,
@@ -96,7 +97,7 @@ def unknown(case: Case) -> Finding:
         if find(name).meaning == "error"
     ]
     ranks = [case.job.rank] if case.job.rank is not None else []
-    facts = [*evidence(refused(case), stalls(case), hits(case), retries(case), losses(case)), *counted]
+    facts = [*evidence(refused(case), lagging(case), stalls(case), hits(case), retries(case), losses(case)), *counted]
     text = f"no known cause; the job {case.ending}" if case.job.ok is None else f"no known cause; {case.ending}"
     return Finding(UNKNOWN, stopped(case), text, ranks, evidence=list(dict.fromkeys(facts))[:MOST_FACTS])
 

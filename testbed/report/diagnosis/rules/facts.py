@@ -52,6 +52,7 @@ BEHIND_NS = 1_000_000_000
 MOST_FACTS = 8
 OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
+    r"|Dist(Backend|Store|Network)Error|nccl\w*Error|NCCL [Ee]rror|ProcessGroupNCCL|remote process exited"
 )
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
@@ -125,6 +126,18 @@ def retries(case: Case) -> Iterator[tuple[int, str]]:
 def refused(case: Case) -> Iterator[tuple[int, str]]:
     """Yield what ICMP said of packets to ranks."""
     return ((one.t, f"{one.node}: {one}") for one in case.seen.refusals if one.ip in case.addresses)
+
+
+def lagging(case: Case) -> Iterator[tuple[int, str]]:
+    """Yield the ranks that do not answer NCCL's RAS, and those that launched fewer operations than others."""
+    ras = case.seen.ras.get(case.job.name)
+    ranks = range(len(case.job.hosts))
+    for rank, how in sorted(ras.missing.items()) if ras else ():
+        if rank in ranks:
+            yield case.job.ended, f"{case.rank(rank)} {how}"
+    for rank, (what, count, most) in sorted(ras.behind().items()) if ras else ():
+        if rank in ranks:
+            yield case.job.ended, f"{case.rank(rank)} has launched {count} of {what}, another rank {most}"
 
 
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:

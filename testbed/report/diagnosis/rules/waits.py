@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from testbed.report.diagnosis.calls import Collective, blocked, ranks
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.facts import BEHIND_NS, Finding, stopped
+from testbed.report.diagnosis.rules.facts import BEHIND_NS, MOST_FACTS, Finding, lagging, stopped
 
 
 def collective_mismatch(case: Case) -> Finding | None:
@@ -15,7 +15,7 @@ def collective_mismatch(case: Case) -> Finding | None:
     usual, *others = one.by_call.values()
     odd = sorted(call.rank for calls in others for call in calls)
     whose = odd if len(odd) < len(usual) else []
-    text = f"ranks call different collectives as number {one.sequence} of ranks {one.communicator}: {one.asked}"
+    text = f"ranks call different collectives as number {one.sequence} of {one.of}: {one.asked}"
     return Finding("collective-mismatch", one.began, text, whose, evidence=_entered(one))
 
 
@@ -66,12 +66,28 @@ def rank_hangs(case: Case) -> Finding | None:
         return Finding(
             "rank-hangs", since[rank], text, [rank], evidence=[(since[rank], f"{case.rank(rank)} leaves MPI")]
         )
+    if found := _by_ras(case):
+        return found
     whole = len(since) == len(case.job.hosts)
     if case.job.late and whole and case.job.ended - max(since.values()) >= BEHIND_NS:
         first = max(since.values())
         text = "no rank waits in MPI: all of them compute, or wait for something else"
         return Finding("rank-hangs", first, text, sorted(since), evidence=[(first, "the last rank leaves MPI")])
     return None
+
+
+def _by_ras(case: Case) -> Finding | None:
+    """Find ranks that do not answer NCCL's RAS, or launched fewer operations than others while the job stands."""
+    facts = list(lagging(case))
+    ras = case.seen.ras.get(case.job.name)
+    if ras is None or not facts or case.sent_again_since(stopped(case)):
+        return None
+    stands = case.stuck is not None or ras.again
+    whose = sorted(ras.missing) or (sorted(ras.behind()) if stands else [])
+    if not whose or 2 * len(whose) >= len(case.job.hosts):
+        return None
+    text = f"{case.ranks(whose)} stalled first, by NCCL's RAS: {facts[0][1]}"
+    return Finding("rank-hangs", stopped(case), text, whose, evidence=facts[:MOST_FACTS])
 
 
 def _for_it(case: Case) -> str:

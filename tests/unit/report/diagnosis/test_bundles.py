@@ -240,3 +240,125 @@ def test_names_of_a_cluster_are_names_of_a_lab(copy: Path, name: str) -> None:
     given = {"leaf1", "leaf2", "n2", "n3", "n4", "mgmt", "launcher"}
     [added, former] = sorted(set(plan["nodes"]) - given, reverse=True)
     assert (added, former.startswith("former")) == ("host1", True)
+
+
+def of_ranks(copy: Path, *logs: str, status: str = "1") -> Path:
+    """A cluster whose ranks wrote this, and in whose tables nothing is wrong."""
+    (copy / "switches/leaf2.txt").unlink()
+    for path in (copy / "jobs/train").glob("*.log"):
+        path.unlink()
+    (copy / "jobs/train/status").write_text(status)
+    for rank, text in enumerate(logs):
+        (copy / f"jobs/train/rank-{rank}.log").write_text(text)
+    return copy
+
+
+def timed_out(rank: int, sequence: int, operation: str = "ALLREDUCE") -> str:
+    begin = f"[rank{rank}]:[E0101 00:02:30.5 ProcessGroupNCCL.cpp:632]"
+    work = f"WorkNCCL(SeqNum={sequence}, OpType={operation}, NumelIn=1, NumelOut=1, Timeout(ms)=60000)"
+    return (
+        f"{begin} [Rank {rank}] Watchdog caught collective operation timeout: {work} ran for 60001 milliseconds before "
+        f"timing out.\n{begin} [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work "
+        f"sequence id: {sequence} PG status: last enqueued work: {sequence}, last completed work: {sequence - 1}\n"
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_watchdog_says_in_which_collective_ranks_wait(copy: Path, together: bool) -> None:
+    texts = [timed_out(rank, 12) for rank in range(3)]
+    of_ranks(copy, *([] if together else texts))
+    if together:
+        (copy / "jobs/train/output.log").write_text("".join(texts))
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+    assert job.case.stuck
+    assert (job.case.stuck.sequence, job.case.stuck.waiting, job.case.stuck.absent) == (12, [0, 1, 2], [])
+    assert str(job.case.stuck) == "collective 12 (Allreduce) of process group 0(default_pg)"
+    # The clock of n2 is 1.7 s ahead: it said so first.
+    assert job.case.job.rank == 1
+
+
+def test_ranks_that_wait_in_different_collectives_of_a_number(copy: Path) -> None:
+    of_ranks(copy, *(timed_out(rank, 12) for rank in range(3)), timed_out(3, 12, "BROADCAST"))
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert (job.finding.cause, job.finding.ranks) == ("collective-mismatch", [3])
+
+
+RAS = """\
+Job summary
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4         1         4         4   RUNNING  {kind}
+
+#0-0 (cf264af53edbe986) {kind}
+"""
+MISSING = RAS.format(kind="INCOMPLETE") + "  Rank 3 -- GPU 0 managed by process 77 on node 10.0.0.4\n"
+BEHIND = RAS.format(kind="MISMATCH") + (
+    "  Communicator ranks have different AllReduce operation counts\n"
+    "  3 ranks have launched up to operation 12\n"
+    "  Rank 3 has launched up to operation 11 -- GPU 0 managed by process 77 on node 10.0.0.4\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "logs", "cause"),
+    [
+        (MISSING, [], "rank-hangs"),
+        (BEHIND, [timed_out(rank, 12) for rank in range(3)], "rank-hangs"),
+        (BEHIND + BEHIND, [], "rank-hangs"),
+        (BEHIND, [], "unknown"),
+    ],
+    ids=["missing", "behind, and the job stands", "behind twice", "behind once"],
+)
+def test_a_rank_that_lags_by_ras(copy: Path, text: str, logs: list[str], cause: str) -> None:
+    of_ranks(copy, *logs)
+    (copy / "jobs/train/ras.txt").write_text(text)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == cause
+    assert job.finding.ranks == ([3] if cause == "rank-hangs" else [])
+    assert any("rank 3 on n4" in fact for _, fact in job.finding.evidence)
+
+
+def test_ras_of_a_sound_job_and_damaged_output(copy: Path) -> None:
+    of_ranks(copy, status="0")
+    (copy / "jobs/train/ras.json").write_text('{"communicators": []}')
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.healthy
+    (copy / "jobs/train/ras.json").write_text("{")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert any(text.startswith("jobs/train/ras.json ") for text in job.case.seen.remarks)
+
+
+def test_a_port_that_nccl_says_is_down_and_that_came_back(copy: Path) -> None:
+    warn = "n3:9:9 [0] net_ib.cc:1 NCCL WARN NET/IB : n3-eth1:1 Got async event : port error\n"
+    of_ranks(copy, "", "", f"2026-01-01T00:02:00Z step\n{warn}", status="0")
+    bundle = Bundle.read(copy)
+    assert [change.up for change in bundle.changes["n3", "eth1"]] == [False]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:77, remote process exited",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms",
+        "RuntimeError: NCCL Error 6: unhandled system error",
+        "NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
+    ],
+)
+def test_an_error_of_the_network_is_no_rank_that_died(copy: Path, words: str) -> None:
+    [job] = diagnose_bundle(Bundle.read(of_ranks(copy, words)))
+    assert (job.finding.cause, job.case.job.rank) == ("unknown", 0)
+
+
+def test_a_rank_with_an_error_of_its_own_ends_before_those_that_miss_it(copy: Path) -> None:
+    others = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+    [job] = diagnose_bundle(Bundle.read(of_ranks(copy, others, others, "torch.OutOfMemoryError: CUDA out of memory.")))
+    assert (job.finding.cause, job.finding.ranks) == ("rank-died", [2])
+
+
+@pytest.mark.parametrize(("status", "said"), [("status=12", True), ("with error 12,", True), ("status=4", False)])
+def test_only_retries_that_are_used_up_say_who_does_not_answer(copy: Path, status: str, said: bool) -> None:
+    warn = "NCCL WARN NET/IB : Got completion from peer 10.9.9.9<3> {} opcode 0 localGid ::ffff:10.1.1.2 remoteGids{}"
+    [job] = diagnose_bundle(Bundle.read(of_ranks(copy, warn.format(status, "::ffff:10.1.1.3 hca n1-eth1"))))
+    assert any("10.1.1.3, rank 1 on n2, does not answer rank 0" in text for _, text in job.finding.evidence) == said
