@@ -139,9 +139,12 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
     def seconds(nanoseconds: int) -> str:
         return moment(nanoseconds, case.seen.epoch)
 
+    def timed(t: int, text: str, width: int = 0) -> str:
+        return f"{seconds(t):>{width}}  {text}" if seconds(t) else text
+
     yield "", finding.text
     if not one.healthy:
-        yield "since", seconds(finding.since)
+        yield "since", seconds(finding.since) or "not known"
         if finding.link:
             yield "link", finding.link
         if over := case.over(finding.link):
@@ -149,22 +152,24 @@ def rows(one: Diagnosis) -> Iterator[tuple[str, str]]:
             more = f" and {len(over) - MOST_FLOWS} more" if over[MOST_FLOWS:] else ""
             yield "flows", f"over this link: rank {pairs}{more}"
     if not one.healthy and (stuck := case.stuck):
-        yield "stopped", f"{seconds(stuck.began)}  {stop(stuck)}"
+        yield "stopped", timed(stuck.began, stop(stuck))
     elif not one.healthy and case.waits:
         waiting = [str(wait) for wait in case.waits[:MOST_WAITS]]
-        yield "stopped", f"{seconds(case.waits[-1].call.began)}  {'; '.join(waiting)}"
-    yield "job", f"{job.name}, {seconds(job.began)} to {seconds(job.ended)}: {case.ending}"
+        yield "stopped", timed(case.waits[-1].call.began, "; ".join(waiting))
+    times = f", {seconds(job.began)} to {seconds(job.ended)}" if seconds(job.ended) else ""
+    yield "job", f"{job.name}{times}: {case.ending}"
     remarks = one.remarks if one.healthy else finding.evidence
     width = max((len(seconds(t)) for t, _ in remarks), default=0)
     for number, (t, text) in enumerate(remarks):
         name = "remark" if one.healthy else "evidence"
-        yield "" if number else name, f"{seconds(t):>{width}}  {text}"
+        yield "" if number else name, timed(t, text, width)
     for other in one.findings[1:]:
-        yield "also", f"{other.cause}, since {seconds(other.since)}: {other.text}"
+        since = f", since {seconds(other.since)}" if seconds(other.since) else ""
+        yield "also", f"{other.cause}{since}: {other.text}"
         for number, (t, text) in enumerate(other.evidence[:MOST_BESIDE]):
-            yield "" if number else "evidence", f"{seconds(t)}  {text}"
+            yield "" if number else "evidence", timed(t, text)
     for number, (t, text) in enumerate(one.unexplained):
-        yield "" if number else "unexplained", f"{seconds(t)}  {text}"
+        yield "" if number else "unexplained", timed(t, text)
     for number, text in enumerate(case.seen.remarks[:MOST_REMARKS]):
         yield "" if number else "not known", text
 
@@ -178,8 +183,10 @@ def stop(stuck: Collective) -> str:
 
 
 def moment(nanoseconds: int, epoch: int | None) -> str:
-    """Return a time for people: seconds of a run, or that of a real cluster in UTC."""
+    """Return a time for people: seconds of a run, or that of a real cluster in UTC; nothing where no time is known."""
     if epoch is None:
         return f"{nanoseconds / 1e9:.3f} s"
+    if epoch == 0:
+        return ""
     t = epoch + nanoseconds
     return f"{datetime.fromtimestamp(t // 10**9, UTC):%Y-%m-%d %H:%M:%S}.{t % 10**9 // 10**6:03} UTC"

@@ -35,6 +35,8 @@ class Job:
     devices: list[str]
     calls: list[Call] = field(default_factory=list)
     logs: dict[int, str] = field(default_factory=dict)
+    output: str = ""
+    """Lines of its output that are of no known rank."""
     status: int | None = None
     """Exit status of its launcher."""
     ras: ras.Ras | None = None
@@ -86,6 +88,8 @@ class Bundle:
             )
         made = cls(found, [job for job in jobs if job], changes, {}, remarks, captured)
         made._add_what_logs_say()
+        for name, port in made.peers:
+            made.nodes[name].interface(port)
         asked = {name: node.collected - node.asked for name, node in found.items() if node.asked and node.collected}
         times = {end: [(one.t, one.up) for one in own] for end, own in changes.items()}
         calls = [call for job in made.jobs for call in job.calls]
@@ -104,8 +108,9 @@ class Bundle:
                 own = self.nodes[host].interfaces.values() if host in self.nodes else ()
                 ports = {one.rdma: (host, one.name) for one in own if one.rdma}
                 for change in logs.port_changes(text, year, zone):
-                    if end := ports.get(change.port):
-                        self.changes.setdefault(end, []).append(replace(change, port=end[1]))
+                    self.nodes.setdefault(host, Node(host, False))
+                    end = ports.get(change.port, (host, change.port))
+                    self.changes.setdefault(end, []).append(replace(change, port=end[1]))
         for changes in self.changes.values():
             changes.sort(key=lambda change: change.t)
 
@@ -243,8 +248,8 @@ def _job(directory: Path, found: dict[str, Node], remarks: list[str]) -> Job | N
             job.logs[rank] = _text(path, remarks)
     output = directory / OUTPUT
     if output.is_file():
-        for rank, text in logs.of_ranks(_text(output, remarks), hosts).items():
-            job.logs.setdefault(rank, text)
+        found_in, job.output = logs.of_ranks(_text(output, remarks), hosts)
+        job.logs = found_in | job.logs
     for path in (directory / name for name in RAS):
         if path.is_file():
             try:

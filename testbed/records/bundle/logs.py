@@ -21,7 +21,7 @@ LINKS = (
 )
 """Words for a link that goes down or up: of Linux and its drivers, systemd-networkd, SONiC, EOS, NX-OS."""
 UP = ("up", "link becomes ready", "gained carrier")
-NCCL = re.compile(r"Got completion from peer \S+ with (?:error |status=)(?:IBV_WC_\w+\()?(?P<status>\d+)")
+NCCL = re.compile(r"Got completion (?:from peer \S+ )?with (?:error |status=)(?:IBV_WC_\w+\()?(?P<status>\d+)")
 STATUSES = {
     "1": "LOC_LEN_ERR", "2": "LOC_QP_OP_ERR", "4": "LOC_PROT_ERR", "5": "WR_FLUSH_ERR", "7": "BAD_RESP_ERR",
     "8": "LOC_ACCESS_ERR", "9": "REM_INV_REQ_ERR", "10": "REM_ACCESS_ERR", "11": "REM_OP_ERR", "12": "RETRY_EXC_ERR",
@@ -50,6 +50,7 @@ FAILED = re.compile(
 """Words of an end, and of what may also have been survived."""
 PREFIX = re.compile(
     r"\[rank(?P<torch>\d{1,6})\]:|^\[\d+,(?P<mpi>\d{1,6})\]<std(?:out|err)>:|^ {0,6}(?P<srun>\d{1,6}): "
+    r"|\[PG (?:ID \d+ PG )?(?:GUID )?0 ?\(default_pg\) Rank (?P<group>\d{1,6})\]"
 )
 PROCESS = re.compile(r"(?:^|[\s>\]])(?P<host>[\w.-]{1,253}):(?P<pid>\d{1,10}):\d{1,10} \[\d{1,4}\] .*NCCL ")
 INIT = re.compile(PROCESS.pattern + r"INFO .*\bcomm \w+ rank (?P<rank>\d{1,6}) n[rR]anks (?P<size>\d{1,7})\b")
@@ -110,7 +111,7 @@ def end(text: str, year: int, zone: int = 0) -> End | None:
     for line in lines(text):
         if found := NCCL.search(line):
             status = STATUSES.get(found["status"], f"status {found['status']}")
-            return End(time_of(line, year, zone), status, line.strip()[-200:])
+            return End(time_of(line, year, zone), status, line[found.start() :].strip()[:200])
         for words, status in (STATUS | MLX5).items():
             if words in line:
                 return End(time_of(line, year, zone), status, words)
@@ -130,10 +131,10 @@ def span(text: str, year: int, zone: int = 0) -> tuple[int, int] | None:
     return (min(times), max(times)) if times else None
 
 
-def of_ranks(text: str, hosts: Sequence[str]) -> dict[int, str]:
+def of_ranks(text: str, hosts: Sequence[str]) -> tuple[dict[int, str], str]:
     """Return the lines of each rank in the output of all: by the prefixes of PyTorch, mpirun and srun, else by the
-    host and process that NCCL names. Lines that are of no known rank are left out."""
-    found: dict[int, list[str]] = {}
+    host and process that NCCL names; and the lines that are of no known rank."""
+    found: dict[int | None, list[str]] = {None: []}
     processes = {
         (short(named["host"]), named["pid"]): int(named["rank"])
         for line in lines(text)
@@ -141,15 +142,15 @@ def of_ranks(text: str, hosts: Sequence[str]) -> dict[int, str]:
     }
     for line in lines(text):
         if prefix := PREFIX.search(line):
-            rank: int | None = int(prefix["torch"] or prefix["mpi"] or prefix["srun"])
+            rank: int | None = int(prefix["torch"] or prefix["mpi"] or prefix["srun"] or prefix["group"])
         elif process := PROCESS.search(line):
             name = short(process["host"])
             rank = processes.get((name, process["pid"]), hosts.index(name) if hosts.count(name) == 1 else None)
         else:
-            continue
-        if rank is not None and rank < len(hosts):
-            found.setdefault(rank, []).append(line)
-    return {rank: "\n".join(own) for rank, own in found.items()}
+            rank = None
+        found.setdefault(rank if rank is None or rank < len(hosts) else None, []).append(line)
+    others = "\n".join(found.pop(None))
+    return {rank: "\n".join(own) for rank, own in found.items() if rank is not None}, others
 
 
 def lines(text: str) -> Iterator[str]:

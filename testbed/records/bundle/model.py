@@ -28,7 +28,10 @@ class Entry:
     port: str
     age_s: float | None
     failed: bool = False
+    """Whether the node asks, or has asked, and nobody answers."""
     permanent: bool = False
+    stale: bool = False
+    """Whether it is to be verified before it is used again."""
 
 
 @dataclass
@@ -53,6 +56,8 @@ class Node:
     """Nodes and ports at the other ends, by LLDP."""
     readings: list[tuple[int, dict[tuple[str, str], int]]] = field(default_factory=list)
     """Counters by interface or RDMA device and name, by the time of their reading."""
+    stormed: list[tuple[str, str]] = field(default_factory=list)
+    """Ports and priorities in which a watchdog finds a pause storm now."""
     gateways: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 

@@ -6,12 +6,12 @@ from ipaddress import ip_address, ip_interface
 from typing import Any
 
 from testbed.records import json_files
-from testbed.records.bundle import switch_texts
+from testbed.records.bundle import linux_texts, switch_texts
+from testbed.records.bundle.linux_texts import UNANSWERED, VLAN
 from testbed.records.bundle.model import Entry, Node, colons, short
 from testbed.records.bundle.times import ahead, nanoseconds
 from testbed.records.bundle.transcripts import sections
 
-VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
 SPEED = re.compile(r"Speed: (\d+)Mb/s")
 ETHTOOL = re.compile(r" {0,8}(?P<name>[^\s:][^:]{0,80}): (?P<value>\d{1,20})")
 MOST_AGE_S = 10**9
@@ -27,8 +27,26 @@ OF_HARDWARE = {
     "packet_seq_err": "rcvd_seq_err",
     "local_ack_timeout_err": "completer_retry_err",
     "rnr_nak_retry_err": "rcvd_rnr_err",
+    "req_transport_retries_exceeded": "retry_exceeded_err",
+    "req_rnr_retries_exceeded": "retry_rnr_exceeded_err",
+    # bnxt_re (drivers/infiniband/hw/bnxt_re/hw_counters.c)
+    "to_retransmits": "completer_retry_err",
+    "seq_err_naks_rcvd": "rcvd_seq_err",
+    "max_retry_exceeded": "retry_exceeded_err",
+    "rnr_naks_rcvd": "rcvd_rnr_err",
+    "oos_drop_count": "out_of_seq_request",
+    "dup_req": "duplicate_request",
+    # irdma (drivers/infiniband/hw/irdma/verbs.c)
+    "RetransSegs": "completer_retry_err",
+    "Nak Sequence Error": "rcvd_seq_err",
+    "RNR sent": "send_rnr_err",
+    "RNR received": "rcvd_rnr_err",
+    "cnpHandled": "rp_cnp_handled",
+    "cnpIgnored": "rp_cnp_ignored",
+    "cnpSent": "np_cnp_sent",
+    "RxECNMrkd": "np_ecn_marked_roce_packets",
 }
-"""Counters of RDMA devices of mlx5, by those of soft-RoCE that count the same."""
+"""Counters of RDMA devices of mlx5 and others, by those that count the same here."""
 
 
 def read(name: str, text: str, *, switch: bool) -> Node:
@@ -64,11 +82,21 @@ def _take(node: Node, command: str, output: str) -> None:
     elif words[0] == "ethtool" and len(words) == 2:
         if speed := SPEED.search(output):
             node.interface(words[1]).speed = int(speed[1]) * 10**6
-    elif words[0] in ("ip", "bridge", "rdma", "lldpctl"):
+    else:
+        _taken(node, command, output)
+
+
+def _taken(node: Node, command: str, output: str) -> None:
+    """Take in JSON, else what a tool of Linux prints for people, else the table of a switch."""
+    if command.startswith(("ip ", "bridge ", "rdma ", "lldpctl ")) and output.lstrip()[:1] in ("[", "{", ""):
         if output.strip():
             _json(node, command, json_files.parsed(output))
-    else:
+        return
+    counters = linux_texts.take(node, command, output)
+    if counters is None or command.startswith("show "):
         switch_texts.take(node, command, output)
+    for place in sorted({place for place, _ in counters or ()}):
+        _counted(node, place, {name: value for (own, name), value in (counters or {}).items() if own == place})
 
 
 def _json(node: Node, command: str, found: Any) -> None:
@@ -115,10 +143,11 @@ def _route(node: Node, row: Any) -> None:
 def _neighbour(node: Node, row: Any) -> None:
     found = VLAN.fullmatch(str(row["dev"]))
     state = row.get("state") or []
-    if row.get("lladdr") or "FAILED" in state:
+    failed = not UNANSWERED.isdisjoint(state)
+    if row.get("lladdr") or failed:
         age = row.get("updated")
         age_s = float(age) if isinstance(age, int) and 0 <= age < MOST_AGE_S else None
-        entry = Entry(str(row.get("lladdr", "")), "", age_s, "FAILED" in state, "PERMANENT" in state)
+        entry = Entry(str(row.get("lladdr", "")), "", age_s, failed, "PERMANENT" in state, "STALE" in state)
         node.neighbours[int(found[1]) if found else 0, str(ip_address(row["dst"]))] = entry
 
 
@@ -135,7 +164,10 @@ def _vlan(node: Node, row: Any) -> None:
 
 def _rdma(node: Node, row: Any) -> None:
     if row.get("netdev"):
-        node.interface(str(row["netdev"])).rdma = str(row["ifname"])
+        one = node.interface(str(row["netdev"]))
+        one.rdma = str(row["ifname"])
+        if one.carrier is None and row.get("state"):
+            one.carrier = row["state"] != "DOWN"
 
 
 def _statistic(node: Node, row: Any) -> None:

@@ -5,7 +5,7 @@ user guide's page on RAS, NCCL 2.24 to 2.29.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class Ras:
     missing: dict[int, str] = field(default_factory=dict)
     launched: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     most: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """Numbers of ranks by operation and how many they have launched."""
     again: bool = False
 
     def behind(self) -> dict[int, tuple[str, int, int]]:
@@ -54,6 +56,11 @@ def read(text: str, ranks: int) -> Ras:
         outputs = [_of_text(one, ranks) for one in text.split(BEGIN)[1:]] or [_of_text(text, ranks)]
     last = outputs[-1]
     last.again = any((one.missing, one.launched) == (last.missing, last.launched) for one in outputs[:-1])
+    last.missing = {rank: how for rank, how in last.missing.items() if rank < ranks}
+    last.launched = {
+        what: {rank: count for rank, count in counts.items() if rank < ranks} for what, counts in last.launched.items()
+    }
+
     return last
 
 
@@ -78,9 +85,11 @@ def _of_text(text: str, ranks: int) -> Ras:
             elif what and (launched := COUNTED.fullmatch(line)):
                 count = int(launched["count"] or 0)
                 found.most[what] = max(found.most.get(what, 0), count)
+                many = launched["who"].split()[0]
+                found.counts[what][count] = int(many) if many.isdigit() else 1
                 if launched["rank"]:
                     found.launched[what][int(launched["rank"])] = count
-            elif what and (one := RANK.fullmatch(line)):
+            elif what in found.most and (one := RANK.fullmatch(line)):
                 found.launched[what][int(one["rank"])] = count
     return found
 
@@ -105,5 +114,6 @@ def _of_json(output: Any, ranks: int) -> Ras:
                             for what, count in counts.items():
                                 if isinstance(count, int):
                                     found.launched[str(what)][rank] = count
+    found.counts = {what: dict(Counter(counts.values())) for what, counts in found.launched.items()}
     found.most = {what: max(counts.values()) for what, counts in found.launched.items()}
     return found

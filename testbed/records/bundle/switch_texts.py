@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from zoneinfo import ZoneInfo
 
+from testbed.records.bundle import linux_texts
 from testbed.records.bundle.model import Entry, Node, colons, short
 from testbed.records.bundle.times import ZONES, time_of
 
@@ -18,16 +19,20 @@ COMMANDS = {
 """Commands, as people shorten and lengthen them, and those that templates have."""
 COLUMNS = {
     r"show arp": ("address", "macaddress", "iface", "vlan"),
+    r"show ndp": ("address", "macaddress", "iface", "vlan", "status"),
     r"show mac": ("vlan", "macaddress", "port"),
+    r"show pfcwd stats?|pfcwd show stats": ("queue", "status"),
     r"show lldp table": ("localport", "remotedevice", "remoteportid", "remoteportdescr"),
     r"net show lldp": ("localport", "remotehost", "remoteport"),
 }
 """Commands of SONiC and Cumulus that print columns, and those that are read."""
+AS_EOS = re.compile(r"Hardware Addr|MAC Address")
+"""The head of a table of EOS or NX-OS; old versions of SONiC print that of arp(8)."""
 RULER = re.compile(r"^ *-{2,}(?: {1,9}-{2,})+ *$", re.MULTILINE)
 SHORT = re.compile(r"(?:Et|Eth)(?=\d)")
 AGE = re.compile(r"(?:(?P<days>\d+)d)?(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)(?:\.\d+)?")
 VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
-NOBODY = ("", "-", "N/A", "CPU", "Router", "sup-eth1(R)", "vPC")
+NOBODY = ("", "-", "n/a", "cpu", "router", "sup-eth1(r)", "vpc", "not learned")
 OF_VRF = re.compile(r"vrf (?!all\b|default\b)\S+")
 """A table of another VRF: its addresses are not those of ranks."""
 ZONE = re.compile(r"Timezone: ([\w/+-]{1,64})|\d\d:\d\d:\d\d(?:\.\d+)? ([A-Za-z]\w{1,9}) (?:\d{4}|[A-Z][a-z]{2} )")
@@ -46,6 +51,11 @@ def take(node: Node, command: str, output: str) -> None:
     output = "\n".join(line[:LONGEST] for line in output.split("\n"))
     if command == "show clock":
         _clock(node, output)
+    if command == "show arp" and not RULER.search(output) and not AS_EOS.search(output):
+        node.system = node.system or "SONiC"
+        for tool in "ip neigh", "arp":
+            linux_texts.take(node, tool, output)
+        return
     for words, columns in COLUMNS.items():
         if re.fullmatch(words, command) and RULER.search(output):
             node.system = node.system or ("Cumulus" if words.startswith("net") else "SONiC")
@@ -151,7 +161,11 @@ def _row(node: Node, row: dict[str, str]) -> None:
     svi = next((port for port in ports if port.lower().startswith("vlan")), "")
     found = VLAN.fullmatch(row.get("vlan", "") or svi)
     vlan, port = int(found[1]) if found else 0, next((port for port in ports if port != svi), "")
-    if "localport" in row:
+    if "queue" in row:
+        port, _, priority = row["queue"].rpartition(":")
+        if port and row.get("status") == "stormed":
+            node.stormed.append((long(port), priority))
+    elif "localport" in row:
         other = row.get("remoteportid") or row.get("remoteport", "")
         if colons(other) and row.get("remoteportdescr"):
             other = row["remoteportdescr"]
@@ -163,13 +177,13 @@ def _row(node: Node, row: dict[str, str]) -> None:
         node.neighbours[vlan, str(ip_address(row["address"]))] = Entry(mac, port, age(row.get("age", "")), not mac)
         if svi:
             node.interface(svi).vlan = vlan
-    elif mac and port and port not in NOBODY:
+    elif mac and port:
         node.macs[vlan, mac] = port
         node.interface(port).vlan = vlan or None
 
 
 def _ports(text: str) -> list[str]:
-    return [long(part.strip()) for part in text.split(",") if part.strip() not in NOBODY]
+    return [long(part.strip()) for part in text.split(",") if part.strip().lower() not in NOBODY]
 
 
 def long(port: str) -> str:

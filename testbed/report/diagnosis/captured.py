@@ -186,13 +186,22 @@ class Wire:
         )
         return frozenset(mac for mac, count in others.items() if count > 1)
 
+    def strange(self, ip: str, mac: str) -> bool:
+        """Return whether a MAC is no one of the host that has an address, and no router's or proxy's."""
+        owner = self._owners.get(ip)
+        if owner is None or not owner[1].mac or int(mac[:2], 16) & 1:
+            return False
+        return mac not in self._own_macs(owner[0]) | self._gateways | self._proxies
+
+    def near(self, name: str, ip: str) -> bool:
+        """Return whether a host has an interface in the network of an address."""
+        own = self._bundle.nodes[name].interfaces.values()
+        return any(ip_address(ip) in ip_interface(address).network for one in own for address in one.addresses)
+
     def _strays(self, source_mac: str, mac: str, source: str, target: str) -> str | None:
         """Return who sent packets to a MAC that is not the owner's; None where it is, or may be a router's."""
         owner = self._owners.get(target)
-        group = int(mac[:2], 16) & 1
-        if owner is None or not owner[1].mac or group:
-            return None
-        if mac in self._own_macs(owner[0]) | self._gateways | self._proxies:
+        if owner is None or not self.strange(target, mac):
             return None
         known = mac in self._of_mac or all(self._of_gateway.values())
         if source_mac in self._of_mac and self._of_mac[source_mac] == self._end_of(source):

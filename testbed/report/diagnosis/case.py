@@ -16,7 +16,7 @@ from testbed.report.diagnosis.observed_jobs import Job
 from testbed.report.owners import Owned
 
 GID = re.compile(
-    r"(?:dgid=|(?:status=(?:IBV_WC_RETRY_EXC_ERR\()?|with error )12\b[^\n]*? remoteGids? ?|\bremote GID )"
+    r"(?:\bdgid[ =]|(?:status=(?:IBV_WC_RETRY_EXC_ERR\()?|with error )12\b[^\n]*? remoteGids? ?|\bremote GID )"
     r"(?:::ffff:)?(?P<ip>[0-9a-fA-F.:]+)"
 )
 """UCX's and NCCL's texts for a peer that did not answer: retries that are used up, and a queue pair that cannot be

@@ -17,6 +17,7 @@ from testbed.report.diagnosis.rules.congestion_control import NOTIFICATIONS
 End = tuple[str, str]
 CHANNEL = re.compile(r"(?i)po(rt-?channel)?\d|bond")
 """Names of port channels, whose members are not known."""
+STORMS = "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED"
 
 
 def observations(bundle: Bundle) -> Observations:
@@ -32,7 +33,7 @@ def observations(bundle: Bundle) -> Observations:
     found = [*_links(bundle, epoch), *_tables_since(bundle, epoch), *_mtus(bundle, peers)]
     found += [*_claims(wire, epoch), *_pauses(wire, epoch)]
     found += [event for job in bundle.jobs for event in _job(bundle, job, epoch)]
-    tables = _tables(bundle, peers)
+    tables = _tables(bundle, peers, wire)
     claimed = {(ip, mac): claimed_row(name, ip, mac) for _, name, ip, mac in wire.disputed()}.values()
     return Observations(
         sorted(found, key=lambda event: event["t"]),
@@ -152,10 +153,11 @@ def _pauses(wire: Wire, epoch: int) -> Iterator[Event]:
         yield _event(one.began - epoch, one.end[0], f"{one.end[1]} is paused", data)
 
 
-def _tables(bundle: Bundle, peers: Mapping[End, End]) -> Tables:
+def _tables(bundle: Bundle, peers: Mapping[End, End], wire: Wire) -> Tables:
     found: Tables = {}
     for node in bundle.nodes.values():
         if not node.switch:
+            found |= dict(_of_host(node, wire))
             continue
         for vlan, ip, entry in node.entries():
             port = entry.port or node.macs.get((vlan, entry.mac), "")
@@ -167,6 +169,14 @@ def _tables(bundle: Bundle, peers: Mapping[End, End]) -> Tables:
             if not CHANNEL.match(port) and ((mac, port) in cabled or mac not in well):
                 found[node.name, "fdb", vlan, mac] = f"on {port}"
     return found
+
+
+def _of_host(node: Node, wire: Wire) -> Iterator[tuple[tuple[str, str, int, str], str]]:
+    """Yield the entries of a host for its own networks that nobody answers, or that have somebody else's MAC. A stale
+    one is verified before it is used."""
+    for vlan, ip, entry in node.entries():
+        if not entry.stale and wire.near(node.name, ip) and (entry.failed or wire.strange(ip, entry.mac)):
+            yield (node.name, "nd" if ":" in ip else "arp", vlan, ip), UNANSWERED if entry.failed else entry.mac
 
 
 def _leads(bundle: Bundle, peers: Mapping[End, End], end: End, mac: str) -> bool:
@@ -216,7 +226,12 @@ def _counted(bundle: Bundle, wire: Wire, epoch: int) -> Iterator[tuple[int, Coun
     of_wire = {key for _, found in seen for key in found}
     later = [(t, {key: n for key, n in found.items() if key not in of_wire}) for t, found in later]
     later += [(t, {key: first.get(key, 0) + n for key, n in found.items()}) for t, found in seen]
-    if first or of_wire:
+    later += [
+        (max(1, _last(bundle) - epoch), {(node.name, port, f"{STORMS}:{priority}"): 1})
+        for node in bundle.nodes.values()
+        for port, priority in node.stormed
+    ]
+    if first or later:
         yield 0, first
     ended = max((t for job in bundle.jobs for t in _times(bundle, job)), default=epoch) - epoch
     last: dict[tuple[str, str, str], int] = {}
@@ -255,10 +270,10 @@ def _read_for(node: Node) -> int:
 
 
 def _last(bundle: Bundle) -> int:
-    """Return the time of the last reading of all."""
-    return max(
-        (bundle.common(node.name, node.collected) for node in bundle.nodes.values() if node.collected), default=0
-    )
+    """Return the last time that is known of nodes: of what was collected, and of links that changed."""
+    read = [bundle.common(node.name, node.collected) for node in bundle.nodes.values() if node.collected]
+    changed = [bundle.common(end[0], changes[-1].t) for end, changes in bundle.changes.items() if changes]
+    return max([*read, *(t + 1 for t in changed)], default=0)
 
 
 def _job(bundle: Bundle, job: Job, epoch: int) -> Iterator[Event]:
@@ -279,6 +294,9 @@ def _job(bundle: Bundle, job: Job, epoch: int) -> Iterator[Event]:
             name=job.name, ok=False, rank=first, host=job.hosts[first], status=known[first].status,
             failure=known[first].text,
         )  # fmt: skip
+        yield _event(ended, "", f"{job.name} ends", failed)
+    elif (end := logs.end(job.output, bundle.year(""))) and end.certain:
+        failed = events.JOB(name=job.name, ok=False, status=end.status, failure=end.text)
         yield _event(ended, "", f"{job.name} ends", failed)
     elif job.status is not None and not _contradicted(job):
         yield _event(ended, "", f"{job.name} ends", events.JOB(name=job.name, ok=job.status == 0))

@@ -45,6 +45,7 @@ def jobs(seen: Observations) -> list[Job]:
 
 def _launched(seen: Observations) -> Iterator[Job]:
     end = max((event["t"] for event in seen.events), default=0)
+    counted = READING_NS if seen.whole else 0
     begun: dict[str, tuple[int, Sequence[str], Sequence[str]]] = {}
     for event, data in seen.of(events.Job):
         if data.hosts is not None and data.devices is not None:
@@ -52,10 +53,10 @@ def _launched(seen: Observations) -> Iterator[Job]:
         elif data.ok is not None and data.name in begun:
             job = _job(data.name, *begun.pop(data.name), at(event), data.ok, data)
             if len(job.hosts) > 1:
-                yield replace(job, failure=data.failure or "", counted_ns=READING_NS)
+                yield replace(job, failure=data.failure or "", counted_ns=counted)
     for name, (began, hosts, devices) in begun.items():
         if len(hosts) > 1:
-            yield Job(name, hosts, devices, began, end, counted_ns=READING_NS)
+            yield Job(name, hosts, devices, began, end, counted_ns=counted)
 
 
 def _groups(seen: Observations) -> Iterator[Job]:

@@ -108,10 +108,12 @@ def test_the_output_of_all_ranks_has_the_lines_of_each() -> None:
         "gpu1:70:79 [0] x.cc:1 NCCL WARN e\n"
         "gpu1:99:99 [0] x.cc:1 NCCL WARN of nobody that is known\n"
         "gpu9.example.com:70:79 [0] x.cc:1 NCCL WARN f\n"
+        "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 2] Process group watchdog thread terminated: c\n"
         "9: of no rank\n"
         "epoch 3\n"
     )
-    found = logs.of_ranks(text, ["gpu1"] * 5 + ["gpu9"])
+    found, others = logs.of_ranks(text, ["gpu1"] * 5 + ["gpu9"])
+    assert others.split("\n")[-3:] == ["9: of no rank", "epoch 3", ""]
     assert {rank: own.split("\n")[-1][-1] for rank, own in found.items()} == dict(enumerate("bacdef"))
     assert len(found[4].split("\n")) == 2
 
@@ -173,6 +175,7 @@ Warnings
 def test_ranks_that_ras_misses_and_those_behind(missing: str) -> None:
     found = ras.read(f"{HEAD}{MISSING}{missing}\n{BEHIND}", 8)
     assert found.missing == {7: "does not answer"}
+    assert found.counts == {"AllReduce": {90: 5, 89: 2, 0: 1}}
     assert found.behind() == {rank: ("AllReduce", count, 90) for rank, count in ((2, 89), (3, 89), (5, 0))}
     assert not found.again
 
@@ -211,3 +214,9 @@ def test_ras_in_json() -> None:
 def test_json_that_is_none_of_ras_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"communicators|Expecting"):
         ras.read(text, 4)
+
+
+def test_ranks_that_are_none_and_lines_without_their_number_are_left_out() -> None:
+    odd = BEHIND.replace("  5 ranks have launched up to operation 90\n  2 ranks have launched up to operation 89\n", "")
+    found = ras.read(f"{HEAD}{MISSING}  Rank 8 -- GPU 1\n\n{odd}".replace("Rank 5", "Rank 12"), 8)
+    assert (found.missing, found.behind()) == ({}, {})

@@ -20,6 +20,7 @@ from testbed.report.diagnosis.rules.facts import (
     lagging,
     losses,
     refused,
+    reported,
     retries,
     stalls,
     stopped,
@@ -73,11 +74,7 @@ def healthy(case: Case) -> Finding:
 
 def remarks(case: Case) -> Iterator[tuple[int, str]]:
     """Yield the troubles that a job survived."""
-    for down in downs(case):
-        lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
-        ranks = ranks_at(case, down.node, down.interface)
-        whose = f", that of {case.ranks(ranks)}," if ranks else ""
-        yield down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
+    yield from ((t, text) for _, t, text in were_down(case))
     for one in case.pauses:
         yield one.began, f"{one} took {one.lasted / 1e9:.1f} s"
     yield from case.routes[:MOST_FACTS]
@@ -89,6 +86,15 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
         yield t, f"packets were sent again: {text}"
 
 
+def were_down(case: Case) -> Iterator[tuple[list[int], int, str]]:
+    """Yield the links that were down, with their ranks."""
+    for down in downs(case):
+        lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
+        ranks = ranks_at(case, down.node, down.interface)
+        whose = f", that of {case.ranks(ranks)}," if ranks else ""
+        yield ranks, down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
+
+
 def unknown(case: Case) -> Finding:
     """Return the nearest facts when no rule fits."""
     counted = [
@@ -97,7 +103,9 @@ def unknown(case: Case) -> Finding:
         if find(name).meaning == "error"
     ]
     ranks = [case.job.rank] if case.job.rank is not None else []
-    facts = [*evidence(refused(case), lagging(case), stalls(case), hits(case), retries(case), losses(case)), *counted]
+    links = ((t, text) for ranks_there, t, text in were_down(case) if ranks_there)
+    said = (links, refused(case), reported(case), lagging(case), stalls(case), hits(case), retries(case), losses(case))
+    facts = [*evidence(*said), *counted]
     text = f"no known cause; the job {case.ending}" if case.job.ok is None else f"no known cause; {case.ending}"
     return Finding(UNKNOWN, stopped(case), text, ranks, evidence=list(dict.fromkeys(facts))[:MOST_FACTS])
 

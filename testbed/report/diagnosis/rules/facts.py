@@ -47,9 +47,15 @@ class Symptom:
         return any(one.since <= self.until and not (self.of_network and one.cause in OF_PROGRAMS) for one in found)
 
 
+PORT_EVENT = re.compile(
+    r"NET/IB ?: Unable to open device [\w.-]{1,64}|NET/IB ?: [\w.-]{1,64}:\d+ "
+    r"(?:(?:Got (?:non-fatal )?async|async fatal) event.{0,80}?: ?[\w ()]{1,60}|GID table changed)"
+)
+"""NCCL's words for an event of a port, a queue pair or a device."""
 BEHIND_NS = 1_000_000_000
 """Minimum delay of a rank that will not enter a collective, when the job ends."""
 MOST_FACTS = 8
+MOST_COUNTS = 4
 OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
     r"|Dist(Backend|Store|Network)Error|nccl\w*Error|NCCL [Ee]rror|ProcessGroupNCCL|remote process exited"
@@ -128,6 +134,13 @@ def refused(case: Case) -> Iterator[tuple[int, str]]:
     return ((one.t, f"{one.node}: {one}") for one in case.seen.refusals if one.ip in case.addresses)
 
 
+def reported(case: Case) -> Iterator[tuple[int, str]]:
+    """Yield what NCCL said in a rank's log of the ports of its devices."""
+    for rank in range(len(case.job.hosts)):
+        words = dict.fromkeys(found[0] for found in PORT_EVENT.finditer(case.log(rank)))
+        yield from ((case.job.ended, f"{case.rank(rank)}: {text}") for text in list(words)[:2])
+
+
 def lagging(case: Case) -> Iterator[tuple[int, str]]:
     """Yield the ranks that do not answer NCCL's RAS, and those that launched fewer operations than others."""
     ras = case.seen.ras.get(case.job.name)
@@ -138,6 +151,10 @@ def lagging(case: Case) -> Iterator[tuple[int, str]]:
     for rank, (what, count, most) in sorted(ras.behind().items()) if ras else ():
         if rank in ranks:
             yield case.job.ended, f"{case.rank(rank)} has launched {count} of {what}, another rank {most}"
+    for what, counts in sorted(ras.counts.items()) if ras else ():
+        if len(counts) > 1:
+            each = ", ".join(f"{n} have launched {count}" for count, n in sorted(counts.items())[:MOST_COUNTS])
+            yield case.job.ended, f"ranks, by NCCL's RAS: {each} of {what}"
 
 
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:

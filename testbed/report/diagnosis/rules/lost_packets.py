@@ -188,11 +188,20 @@ def mtu_mismatch(case: Case) -> Finding | None:
         other = known.get(case.seen.peers.get(end, ("", "")))
         if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):
             continue
+        if other and _fits(case, end, mtu, other[0]):
+            continue
         name = link_name(case, *end)
         text = f"{case.ranks(ranks)}: the ends of its link {name} have different MTUs: {end[0]}:{end[1]} has {mtu}"
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
     return _too_large(case)
+
+
+def _fits(case: Case, end: tuple[str, str], mtu: int, other: int) -> bool:
+    """Return whether only the switch takes larger packets: ports of real ones often do, and hosts do not send them."""
+    switch_is_larger = (end[0] in case.seen.gateways) == (mtu > other)
+    both = {end[0] in case.seen.gateways, case.seen.peers[end][0] in case.seen.gateways}
+    return not case.seen.whole and len(both) > 1 and switch_is_larger
 
 
 def _too_large(case: Case) -> Finding | None:

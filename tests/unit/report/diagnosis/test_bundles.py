@@ -362,3 +362,131 @@ def test_only_retries_that_are_used_up_say_who_does_not_answer(copy: Path, statu
     warn = "NCCL WARN NET/IB : Got completion from peer 10.9.9.9<3> {} opcode 0 localGid ::ffff:10.1.1.2 remoteGids{}"
     [job] = diagnose_bundle(Bundle.read(of_ranks(copy, warn.format(status, "::ffff:10.1.1.3 hca n1-eth1"))))
     assert any("10.1.1.3, rank 1 on n2, does not answer rank 0" in text for _, text in job.finding.evidence) == said
+
+
+def neighbour(copy: Path, host: str, mac: str, *states: str, ip: str = "10.1.1.3") -> None:
+    """Let a host have one entry for the address of n2."""
+    path = copy / f"hosts/{host}.txt"
+    head, at, tail = path.read_text().partition("### ip -j -s neighbour\n")
+    entry = [{"dst": ip, "dev": "eth1", **({"lladdr": mac} if mac else {}), "state": list(states)}]
+    path.write_text(f"{head}{at}{json.dumps(entry)}\n\n{tail[tail.index('###') :]}")
+
+
+@pytest.mark.parametrize(
+    ("mac", "states", "cause"),
+    [
+        ("02:00:07:00:00:01", ["REACHABLE"], "stale-neighbour"),
+        ("02:00:07:00:00:01", ["PERMANENT"], "stale-neighbour"),
+        ("02:00:07:00:00:01", ["STALE"], "unknown"),
+        ("02:00:04:00:00:01", ["REACHABLE"], "unknown"),
+        ("02:00:04:00:00:02", ["REACHABLE"], "unknown"),
+        ("02:00:01:01:00:00", ["REACHABLE"], "unknown"),
+        ("", ["FAILED"], "unresolved"),
+        ("", ["INCOMPLETE"], "unresolved"),
+    ],
+    ids=["another's", "set by hand", "stale", "its own", "its other NIC", "the gateway's", "failed", "asking"],
+)
+def test_what_a_host_has_for_an_address_of_its_network(copy: Path, mac: str, states: list[str], cause: str) -> None:
+    neighbour(of_ranks(copy), "n1", mac, *states)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == cause
+    assert job.finding.ranks == ([] if cause == "unknown" else [1])
+
+
+def test_an_entry_for_another_network_is_not_used(copy: Path) -> None:
+    neighbour(of_ranks(copy), "n1", "02:00:07:00:00:01", "REACHABLE", ip="10.1.2.44")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("host", "switch", "cause"), [(1500, 9216, "unknown"), (9000, 1500, "mtu-mismatch"), (9000, 9000, "unknown")]
+)
+def test_ports_of_switches_may_take_larger_packets_than_hosts_send(
+    copy: Path, host: int, switch: int, cause: str
+) -> None:
+    of_ranks(copy)
+    change(copy, "hosts/n1.txt", '"mtu":1500', f'"mtu":{host}')
+    port = {"ifname": "Ethernet1/1", "flags": ["UP", "LOWER_UP"], "mtu": switch, "address": "02:00:01:00:00:01"}
+    path = copy / "switches/leaf1.txt"
+    path.write_text(f"{path.read_text()}\n### ip -j -d address\n{json.dumps([port])}\n")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == cause
+
+
+def test_events_of_ports_in_a_log_without_times_are_shown(copy: Path) -> None:
+    warn = "NCCL WARN NET/IB : mlx5_3:1 Got async event : port error\nNCCL WARN NET/IB : mlx5_3:1 GID table changed\n"
+    of_ranks(copy, f"{warn}NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.case.job.status == "RETRY_EXC_ERR"
+    shown = [text for _, text in job.finding.evidence]
+    assert "rank 0 on n1: NET/IB : mlx5_3:1 Got async event : port error" in shown
+    assert "rank 0 on n1: NET/IB : mlx5_3:1 GID table changed" in shown
+
+
+def test_a_port_of_a_host_of_which_nothing_else_is_known(tmp_path: Path) -> None:
+    job = tmp_path / "bundle/jobs/train"
+    job.mkdir(parents=True)
+    (job / "hosts").write_text("gpu1\ngpu2\n")
+    warn = "[2026-01-01 00:02:00] gpu2:9:9 [0] net_ib.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error"
+    (job / "rank-1.log").write_text(f"{warn}\nNCCL WARN NET/IB : Got completion with error 12, opcode 1\n")
+    [found] = diagnose_bundle(Bundle.read(tmp_path / "bundle"))
+    assert (found.finding.cause, found.finding.ranks, found.finding.link) == ("link-down", [1], "gpu2:mlx5_0")
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"), [("stormed", "pause-storm"), ("operational", "unknown"), ("N/A", "unknown")]
+)
+def test_a_watchdog_of_a_switch_that_finds_a_storm_now(copy: Path, status: str, cause: str) -> None:
+    of_ranks(copy)
+    path = copy / "switches/leaf1.txt"
+    table = (
+        "          QUEUE       STATUS    STORM DETECTED/RESTORED    TX OK/DROP    RX OK/DROP\n"
+        "---------------  -----------  -------------------------  ------------  ------------\n"
+        f"  Ethernet1/4:3  {status:>11}                        2/1    0/41507426           0/0\n"
+    )
+    path.write_text(f"{path.read_text()}\nadmin@leaf1:~$ show pfcwd stats\n{table}")
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == cause
+    assert job.finding.link == ("leaf1:Ethernet1/4 - n3:eth1" if cause == "pause-storm" else "")
+
+
+def test_a_link_that_came_back_is_not_down_where_the_time_of_the_job_is_not_known(copy: Path) -> None:
+    of_ranks(copy)
+    for path in (copy / "hosts").iterdir():
+        path.write_text(path.read_text().replace("### date", "### no date"))
+    (copy / "hosts/n1.log").write_text(
+        "[Thu Jan  1 00:02:05 2026] mlx5_core 0000:0c:00.0 eth1: Link down\n"
+        "[Thu Jan  1 00:02:06 2026] mlx5_core 0000:0c:00.0 eth1: Link up\n"
+    )
+    (copy / "switches/leaf1.txt").unlink()
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+    assert "the link n1:eth1, that of rank 0 on n1, was down for 1.0 s" in [text for _, text in job.finding.evidence]
+
+
+def test_a_port_that_only_lldp_names_is_that_of_its_rank(copy: Path) -> None:
+    path = copy / "switches/leaf1.txt"
+    text = path.read_text()
+    path.write_text(text[: text.index("leaf1# show ip arp")] + text[text.index("leaf1# show lldp") :])
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.case.seen.peers["leaf1", "Ethernet1/1"] == ("n1", "eth1")
+
+
+def test_the_end_of_a_job_by_a_line_of_no_known_rank(copy: Path) -> None:
+    of_ranks(copy)
+    line = "[E ProcessGroupNCCL.cpp:737] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4) x\n"
+    (copy / "jobs/train/output.log").write_text(line)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert (job.case.job.rank, job.finding.cause) == (None, "unknown")
+    assert "Watchdog caught" in job.finding.text
+
+
+def test_numbers_of_ranks_by_ras_are_shown_where_the_ones_behind_are_not_listed(copy: Path) -> None:
+    of_ranks(copy)
+    ahead = BEHIND.replace("3 ranks have launched up to operation 12", "3 ranks have launched up to operation 10")
+    (copy / "jobs/train/ras.txt").write_text(ahead)
+    [job] = diagnose_bundle(Bundle.read(copy))
+    assert job.finding.cause == "unknown"
+    shown = [text for _, text in job.finding.evidence]
+    assert "ranks, by NCCL's RAS: 3 have launched 10, 1 have launched 11 of AllReduce" in shown

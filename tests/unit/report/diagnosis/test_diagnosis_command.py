@@ -60,3 +60,22 @@ def test_a_directory_that_is_none_is_an_error(tmp_path: Path, command) -> None:
     status, _, said = command(tmp_path / "nowhere")
     assert status == 2
     assert "no such directory" in said
+
+
+def test_times_that_are_not_known_are_not_those_of_1970(tmp_path: Path, command) -> None:
+    job = tmp_path / "jobs/train"
+    job.mkdir(parents=True)
+    (job / "hosts").write_text("gpu1\ngpu2\n")
+    (job / "rank-0.log").write_text(
+        "NCCL WARN NET/IB : Got completion from peer 10.1.1.2<3> with error 12, opcode 0 remoteGids::ffff:10.1.1.2\n"
+    )
+    _, out, _ = command("--from", tmp_path)
+    assert out.splitlines()[4:] == [
+        "  since      not known",
+        "  job        train: rank 0 on gpu1 ends first: RETRY_EXC_ERR: Got completion",
+        "             from peer 10.1.1.2<3> with error 12, opcode 0",
+        "             remoteGids::ffff:10.1.1.2",
+        "  evidence   10.1.1.2, does not answer rank 0 on gpu1",
+        "  not known  when train ran is not known: no log or flight record of it has a",
+        "             time",
+    ]
