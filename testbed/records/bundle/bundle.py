@@ -215,8 +215,11 @@ def _captures(directory: Path, found: dict[str, Node], remarks: list[str]) -> It
 
 
 def _interface(node: Node, given: str) -> str:
-    """Return the interface that the name of a file has: a slash is no part of one."""
+    """Return the interface that the name of a file has, or that of its RDMA device: a slash is no part of a name."""
     words = re.sub(r"\W|_", "", long(given))
+    for one in node.interfaces.values():
+        if one.rdma and re.sub(r"\W|_", "", one.rdma) == words:
+            return one.name
     return next((name for name in (*node.interfaces, *node.cables) if re.sub(r"\W|_", "", name) == words), "")
 
 

@@ -34,7 +34,8 @@ AGE = re.compile(r"(?:(?P<days>\d+)d)?(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)(?:\.
 VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
 NOBODY = ("", "-", "n/a", "cpu", "router", "sup-eth1(r)", "vpc", "not learned")
 OF_VRF = re.compile(r"vrf (?!all\b|default\b)\S+")
-"""A table of another VRF: its addresses are not those of ranks."""
+"""A table of another VRF: its addresses may not be those of ranks."""
+MANAGEMENT = re.compile(r"(?i)vrf (?:mgmt|management|oob)")
 ZONE = re.compile(r"Timezone: ([\w/+-]{1,64})|\d\d:\d\d:\d\d(?:\.\d+)? ([A-Za-z]\w{1,9}) (?:\d{4}|[A-Z][a-z]{2} )")
 """The zone of a clock: EOS' line, or the word after the time."""
 BEFORE_YEAR = re.compile(r"(\d\d:\d\d:\d\d) [A-Za-z]\w{1,9}(?= \d{4})")
@@ -46,7 +47,9 @@ LONGEST = 512
 
 def take(node: Node, command: str, output: str) -> None:
     """Take in what a command of a switch printed; nothing of another command."""
-    if OF_VRF.search(command):
+    if found := OF_VRF.search(command):
+        if not MANAGEMENT.match(found[0]):
+            node.remarks.append(f"{node.name}: `{command[:60]}` is left out: whose VRF that is is not known")
         return
     output = "\n".join(line[:LONGEST] for line in output.split("\n"))
     if command == "show clock":

@@ -191,7 +191,7 @@ class Wire:
         owner = self._owners.get(ip)
         if owner is None or not owner[1].mac or int(mac[:2], 16) & 1:
             return False
-        return mac not in self._own_macs(owner[0]) | self._gateways | self._proxies
+        return not any(mac in known for known in (self._own_macs(owner[0]), self._gateways, self._proxies))
 
     def near(self, name: str, ip: str) -> bool:
         """Return whether a host has an interface in the network of an address."""

@@ -218,5 +218,6 @@ def test_json_that_is_none_of_ras_is_refused(text: str) -> None:
 
 def test_ranks_that_are_none_and_lines_without_their_number_are_left_out() -> None:
     odd = BEHIND.replace("  5 ranks have launched up to operation 90\n  2 ranks have launched up to operation 89\n", "")
-    found = ras.read(f"{HEAD}{MISSING}  Rank 8 -- GPU 1\n\n{odd}".replace("Rank 5", "Rank 12"), 8)
+    odd = odd.replace("Rank 5 has", "Rank five has")
+    found = ras.read(f"{HEAD}{MISSING}  Rank 8 -- GPU 1\n\n{odd}", 8)
     assert (found.missing, found.behind()) == ({}, {})

@@ -161,3 +161,11 @@ def test_what_is_not_understood_is_a_remark(text: str) -> None:
     node = nodes.read("leaf1", text, switch=True)
     [remark] = node.remarks
     assert remark.startswith("leaf1: what `")
+
+
+@pytest.mark.parametrize(("name", "said"), [("storage", True), ("management", False), ("MGMT", False)])
+def test_tables_of_another_vrf_are_left_out_and_it_is_said(name: str, said: bool) -> None:
+    node = nodes.read("leaf1", EOS.replace("show ip arp", f"show ip arp vrf {name}"), switch=True)
+    assert node.neighbours == {}
+    left_out = [f"leaf1: `show ip arp vrf {name}` is left out: whose VRF that is is not known"]
+    assert node.remarks == (left_out if said else [])

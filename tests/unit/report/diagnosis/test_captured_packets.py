@@ -218,8 +218,9 @@ def test_pauses_that_end_are_no_storm(bundle: Path) -> None:
     assert job.case.growth["leaf2", "Ethernet1/2", "SAI_PORT_STAT_PFC_3_ON2OFF_RX_PKTS"] == 1000
 
 
-def test_a_switch_that_pauses_a_host(bundle: Path) -> None:
-    capture(bundle / "hosts/n4.eth1.pcap", *[pfc(LEAF2, 0xFFFF) for _ in range(2000)])
+@pytest.mark.parametrize("name", ["eth1", "n4-eth1"])
+def test_a_switch_that_pauses_a_host(bundle: Path, name: str) -> None:
+    capture(bundle / f"hosts/n4.{name}.pcap", *[pfc(LEAF2, 0xFFFF) for _ in range(2000)])
     found = diagnosis(bundle).finding
     assert (found.cause, found.link) == ("paused", "leaf2:Ethernet1/2 - n4:eth1")
     assert "leaf2 pauses first: it stops n4:eth1" in found.text
