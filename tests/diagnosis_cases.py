@@ -47,6 +47,12 @@ EXPECTED = {
         "data-down": ("link-down", [1], "leaf:e1 - n1:eth1"),
         "data-flap": HEALTHY,
     },
+    "torn-checkpoint": {
+        "as-is": [HEALTHY, ("link-down", *LAST), HEALTHY],
+        "latest-first": [HEALTHY, ("link-down", *LAST), ("rank-died", [3], "")],
+        "latest-last": [HEALTHY, ("link-down", *LAST), HEALTHY],
+        "patient": [HEALTHY, HEALTHY],
+    },
     "elastic-restart": {name: [LOST, HEALTHY] for name in ("as-is", "every-4", "every-step")},
     "training-on-reused-ip": {
         "as-is": ("stale-neighbour", [1], "leaf:e2 - node2:eth1"),

@@ -9,7 +9,7 @@ from statistics import median
 from testbed.protocol import events
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.facts import OF_THE_NETWORK, SHARE, SLOWER, Finding, stopped
-from testbed.report.diagnosis.rules.link_failures import link_name, own_link
+from testbed.report.diagnosis.rules.link_failures import downs, link_name, own_link, ranks_at
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in its launcher's text, or a Python exception."""
@@ -39,12 +39,26 @@ def wrong_gid(case: Case) -> Finding | None:
     """Find a rank that cannot use its RDMA device, which is there, or whose GID there is link-local."""
     for rank, (host, device) in enumerate(zip(case.job.hosts, case.job.devices, strict=False)):
         line = NO_GID.search(case.log(rank))
+        if line and not line["gid"] and (found := _no_port(case, rank, line[0])):
+            return found
         if line and (host, device) in case.seen.devices:
             which = f"the GID {line['gid']} is link-local" if line["gid"] else "the device has none at the given index"
             text = f"{case.rank(rank)} has a wrong GID index for {device}: {which}"
             facts = [(case.job.ended, f"{case.rank(rank)}: {line[0]}")]
             return Finding("wrong-gid", case.job.began, text, [rank], own_link(case, rank), evidence=facts)
     return None
+
+
+def _no_port(case: Case, rank: int, line: str) -> Finding | None:
+    """Find that the link of a rank which cannot use its device was down: UCX says the same of a port that is down."""
+    down = next((down for down in downs(case) if rank in ranks_at(case, down.node, down.interface)), None)
+    if down is None:
+        return None
+    until = "is down" if down.until is None else f"was down for {(down.until - down.since) / 1e9:.1f} s"
+    text = f"{case.rank(rank)} cannot use its RDMA device: its link {own_link(case, rank)} {until}"
+    facts = [(down.since, f"{down.node}: {down.why}"), (case.job.ended, f"{case.rank(rank)}: {line}")]
+    cause = "link-down" if down.until is None else "link-flap"
+    return Finding(cause, down.since, text, [rank], own_link(case, rank), evidence=facts)
 
 
 def _is_address(text: str) -> bool:

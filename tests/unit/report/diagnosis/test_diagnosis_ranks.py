@@ -63,6 +63,20 @@ def test_a_rank_that_saves_a_checkpoint_now_and_then_is_not_slow(run: Builder, o
 
 
 @pytest.mark.parametrize(
+    ("up", "cause", "said"), [(3.0, "link-flap", "was down for 2.5 s"), (None, "link-down", "is down")]
+)
+def test_a_rank_whose_link_is_down_when_it_begins_has_no_wrong_gid(
+    up: float | None, cause: str, said: str, run: Builder
+) -> None:
+    run.link(0.5, "leaf2", "e2", "down").starts()
+    if up:
+        run.link(up, "leaf2", "e2", "up")
+    one = run.log(2, "network device 'n2-eth1:1' is not available, please use").ends(9, **SILENT).diagnosis()
+    assert found(one) == (cause, [2], "leaf2:e2 - n2:eth1")
+    assert one.finding.text == f"rank 2 on n2 cannot use its RDMA device: its link leaf2:e2 - n2:eth1 {said}"
+
+
+@pytest.mark.parametrize(
     ("address", "cause"), [("192.168.77.3", "wrong-gid"), ("10.0.0.3", "unknown"), ("", "unknown"), ("x", "unknown")]
 )
 def test_a_rank_whose_gid_is_of_an_address_that_nothing_routes(run: Builder, address: str, cause: str) -> None:
