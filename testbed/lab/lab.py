@@ -35,6 +35,7 @@ SHARED_AT_MOST = 16
 LINKS_S = 10.0
 CABLES_S = 60.0
 """Seconds for the links of hardware, whose ends negotiate and train."""
+ETHERNET_MTU = 1500
 LACP_S = 10.0
 """Seconds for LACP; its partners agree within three."""
 SPANNING_TREE_S = 60.0
@@ -212,7 +213,18 @@ class Lab:
             self.close()
             raise
         self.emit(events.LAB(up=True), "", f"{self.plan.name} is up")
+        if sizes := self._mtus():
+            self.emit(events.MTUS(sizes=sizes), "", f"MTUs: {', '.join(f'{end} {mtu}' for end, mtu in sizes.items())}")
         return self
+
+    def _mtus(self) -> dict[str, int]:
+        """Return the MTUs of interfaces that are not Ethernet's, as the kernel has them."""
+        found: dict[str, int] = {}
+        for node in self.nodes.values():
+            links = node.now().links
+            ends = [(end, links.get(end.index)) for end in node.interfaces.values()]
+            found |= {str(end): link.mtu for end, link in ends if link and link.mtu != ETHERNET_MTU}
+        return found
 
     def _set_rdma_mode(self) -> None:
         """Set the kernel's mode. Without a request it stays as it is where others have network namespaces."""

@@ -196,6 +196,11 @@ class Lab(Data):
     up: bool = False
 
 
+class Mtus(Data):
+    sizes: dict[str, int]
+    """By interface: ``leaf1:e3``."""
+
+
 class LabChange(Data):
     what: Literal["node", "link", "fault"]
     name: str
@@ -291,6 +296,7 @@ class Pause(Data):
 
 
 LAB = Kind("lab", Lab, "A lab begins to be built, or is up.")
+MTUS = Kind("mtus", Mtus, "The MTUs other than Ethernet's 1500 of interfaces, when a lab is up.")
 LAB_CHANGED = Kind("lab.changed", LabChange, "`testbed apply` changes a node, a link or a fault; `anew`: it is remade.")
 EXEC = Kind("exec", Exec, "A command of the topology file has ended.")
 PROGRAM_ENDED = Kind(

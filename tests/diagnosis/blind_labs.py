@@ -142,6 +142,12 @@ def mtu_of_uplinks(d: Draw) -> Blind:
     return d.lab("the MTU of uplinks", "mtu-mismatch", uplinks(d.leaf), *cut)
 
 
+def narrow_uplinks(d: Draw) -> Blind:
+    ends = [end.split(":") for link in uplinks(d.leaf) for end in link.split(" - ")]
+    cut = [[node, "ip", "link", "set", port, "mtu", "1000"] for node, port in ends]
+    return d.lab("the MTU of uplinks, at both ends", "mtu-mismatch", uplinks(d.leaf), commands=cut)
+
+
 def duplicate_ip(d: Draw) -> Blind:
     spare = SPARES[d.leaf]
     twice = fault("duplicate-ip", host=spare, ip=IPS[d.host])
@@ -261,10 +267,10 @@ def waits_in_a_circle(d: Draw) -> Blind:
 
 KINDS: list[Callable[[Draw], Blind]] = [
     link_down, nic_down, link_flap, loss_to_a_host, loss_from_a_host, loss_of_all, loss_on_uplinks, corruption,
-    slow_link, short_queue, mtu_of_a_port, mtu_of_uplinks, duplicate_ip, poisoned, asic, wrong_port, pause_storm,
-    slow_receiver, lossless_drop, wrong_gid, management, no_path, host_route_gone, wrong_gateway, blackhole,
-    spine_drops, host_mtu, svi_down, rank_dies, rank_hangs, rank_is_slow,
-    other_collective, waits_in_a_circle,
+    slow_link, short_queue, mtu_of_a_port, mtu_of_uplinks, narrow_uplinks, duplicate_ip, poisoned, asic, wrong_port,
+    pause_storm, slow_receiver, lossless_drop, wrong_gid, management, no_path, host_route_gone, wrong_gateway,
+    blackhole, spine_drops, host_mtu, svi_down, rank_dies, rank_hangs, rank_is_slow, other_collective,
+    waits_in_a_circle,
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blind_labs import HEALTHY, Blind, broken, sound
+from blind_labs import HEALTHY, KINDS, Blind, broken, sound
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "testbed"]
@@ -69,7 +69,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--broken", type=int, default=30)
+    parser.add_argument("--broken", type=int, default=len(KINDS))
     parser.add_argument("--sound", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "diagnosis")

@@ -29,8 +29,8 @@ from testbed.report.owners import Owners
 SHOWN = (
     events.Address, events.Announcement, events.Bfd, events.Cni, events.Collective, events.Completion,
     events.Converged, events.Fdb, events.HostRoute, events.Job, events.JobPaths, events.JobStep, events.Link,
-    events.Lossless, events.Neighbour, events.Pause, events.Pod, events.PodRefused, events.Port, events.Probed,
-    events.QueuePair, events.Resumed, events.Route,
+    events.Lossless, events.Mtus, events.Neighbour, events.Pause, events.Pod, events.PodRefused, events.Port,
+    events.Probed, events.QueuePair, events.Resumed, events.Route,
 )  # fmt: skip
 """Events that logs of switches, hosts and jobs have. Others stay outside."""
 LOG_BYTES = 1 << 20

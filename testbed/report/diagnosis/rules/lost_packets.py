@@ -1,6 +1,7 @@
 """Rules for links that are up but lose packets, or drop those that are too large."""
 
 from collections import Counter
+from collections.abc import Mapping
 from statistics import median
 
 from testbed.protocol import events
@@ -11,6 +12,7 @@ from testbed.report.diagnosis.rules.balance import SMALL, large_only, missing
 from testbed.report.diagnosis.rules.facts import (
     LOST,
     MOST_FACTS,
+    OF_THE_NETWORK,
     SHARE,
     SLOWER,
     Finding,
@@ -28,6 +30,12 @@ MISSED_BESIDE = 2
 """Packets missed by a rank whose link is well, while another one's is down."""
 FEWEST = 3
 """Minimum of NICs to know what comes to all of them."""
+ETHERNET_MTU = 1500
+PAYLOADS = (256, 512, 1024, 2048, 4096)
+"""The MTUs of queue pairs (InfiniBand)."""
+ROCE_HEADERS, LEAST_HEADERS = 80, 44
+"""Bytes that a driver keeps for a packet's headers below its interface's MTU (rxe), and those of the smallest RoCE
+packet over IPv4."""
 SMALLER = 2.0
 """Packets are small where others have so many times the bytes, on average."""
 
@@ -180,10 +188,7 @@ def late_by_a_loss(case: Case) -> Finding | None:
 
 def mtu_mismatch(case: Case) -> Finding | None:
     """Find a rank's link of which one end got another MTU than the other end has."""
-    known: dict[tuple[str, str], tuple[int, int]] = {}
-    for event, link in case.seen.of(events.Link):
-        if link.mtu is not None and at(event) <= case.job.ended:
-            known[event["node"], link.interface] = link.mtu, at(event)
+    known = _changed_mtus(case)
     for end, (mtu, since) in known.items():
         other = known.get(case.seen.peers.get(end, ("", "")))
         if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):
@@ -194,7 +199,53 @@ def mtu_mismatch(case: Case) -> Finding | None:
         text = f"{case.ranks(ranks)}: the ends of its link {name} have different MTUs: {end[0]}:{end[1]} has {mtu}"
         facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
         return Finding("mtu-mismatch", since, text, ranks, name, evidence=facts)
-    return _too_large(case)
+    return _too_large(case) or _narrow(case, known)
+
+
+Mtus = Mapping[tuple[str, str], tuple[int, int]]
+"""MTUs by ends of links, and since when."""
+
+
+def _changed_mtus(case: Case) -> Mtus:
+    """Return the MTUs that ends of links have got; of a real cluster those that they have."""
+    return {
+        (event["node"], link.interface): (link.mtu, at(event))
+        for event, link in case.seen.of(events.Link)
+        if link.mtu is not None and at(event) <= case.job.ended
+    }
+
+
+def _first_mtus(case: Case) -> Mtus:
+    """Return the MTUs that ends of links have had from the start."""
+    found = {}
+    for event, data in case.seen.of(events.Mtus):
+        for name, mtu in data.sizes.items():
+            node, _, interface = name.partition(":")
+            if (node, interface) in case.seen.peers:
+                found[node, interface] = mtu, at(event)
+    return found
+
+
+def _narrow(case: Case, changed: Mtus) -> Finding | None:
+    """Find a link between switches that full packets of ranks on both sides do not fit through, and a job that died of
+    the network. Where paths are known it is on one of them."""
+    if case.job.ok or not (case.job.status or OF_THE_NETWORK.search(case.job.failure)):
+        return None
+    known = {**_first_mtus(case), **changed}
+    sizes = [known.get(end, (ETHERNET_MTU, 0))[0] for end in case.nics]
+    full = max((size for size in PAYLOADS if sizes and size + ROCE_HEADERS <= min(sizes)), default=0)
+    on_paths = {end for path in case.paths.values() for end in path}
+    for end, (mtu, since) in sorted(known.items()):
+        inside = {end[0], case.seen.peers.get(end, ("", ""))[0]} <= case.seen.gateways
+        if not inside or mtu >= full + LEAST_HEADERS or (on_paths and ":".join(end) not in on_paths):
+            continue
+        name = link_name(case, *end)
+        pairs = case.over(name)
+        whose = f"; the flows of {len(pairs)} pairs of ranks pass it" if pairs else ""
+        text = f"packets with {full} bytes do not fit through the link {name}: its MTU is {mtu}{whose}"
+        facts = evidence((since, f"{end[0]}: {end[1]} has MTU {mtu}"), hits(case), retries(case), losses(case))
+        return Finding("mtu-mismatch", since, text, [], name, evidence=facts)
+    return None
 
 
 def _fits(case: Case, end: tuple[str, str], mtu: int, other: int) -> bool:

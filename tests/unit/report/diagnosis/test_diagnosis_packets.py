@@ -30,6 +30,29 @@ def test_packets_of_one_size_are_no_mismatch(run: Builder) -> None:
     assert after_small_ones(run, {}).diagnosis().finding.cause == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("mtus", "cause"),
+    [
+        ({"leaf1:up": 1000, "leaf2:up": 1000}, "mtu-mismatch"),
+        ({"leaf1:up": 1068, "leaf2:up": 1068}, "unknown"),  # 1024 bytes fit
+        ({"n0:eth1": 1000, "leaf1:e0": 1000}, "unknown"),  # no queue pair of another rank has 1024 then
+        ({"leaf1:up": 4000, "leaf2:up": 4000}, "unknown"),
+        ({f"n{number}:eth1": 4500 for number in range(4)} | {"leaf1:up": 4000}, "mtu-mismatch"),
+    ],
+)
+def test_a_link_between_switches_that_was_too_narrow_from_the_start(
+    mtus: dict[str, int], cause: str, run: Builder
+) -> None:
+    run.event(0.5, "mtus", "", "MTUs", sizes=mtus)
+    one = run.starts().ends(9, **DIED).diagnosis()
+    assert found(one) == (cause, *(([], "leaf1:up - leaf2:up") if cause == "mtu-mismatch" else ([1], "")))
+
+
+def test_a_narrow_link_hurts_no_job_that_ends_well(run: Builder) -> None:
+    run.event(0.5, "mtus", "", "MTUs", sizes={"leaf1:up": 1000})
+    assert run.starts().ends(9, ok=True).diagnosis().healthy
+
+
 def test_ends_of_a_link_with_two_mtus(run: Builder) -> None:
     run.event(0.5, "link", "leaf1", "e1 has MTU 9000", interface="e1", mtu=9000)
     run.event(0.5, "link", "n1", "eth1 has MTU 9000", interface="eth1", mtu=9000)
