@@ -9,6 +9,7 @@ This file stands alone: it is in the snapshot below the one that has testbed.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import time
@@ -95,11 +96,17 @@ class _Recorder:
                 if work is None:
                     self._end(call)
                 else:
-                    work.get_future().add_done_callback(lambda _: self._end(call))
+                    work.get_future().add_done_callback(lambda future: self._done(call, future))
 
             return done
 
         return record
+
+    def _done(self, call: int, future: Any) -> None:
+        """Record the end of a collective. One that failed has none, as the last call of a rank that was killed."""
+        with contextlib.suppress(RuntimeError):
+            future.value()
+            self._end(call)
 
     def message(self, operation: str) -> Callable[..., Callable[[Any], None]]:
         def record(group: Any, given: dict[str, Any]) -> Callable[[Any], None]:
