@@ -62,7 +62,7 @@ def test_a_job_is_repeated_from_its_directory(testbed):
             *("gathers.py", ["--fault", DOWN], "was never injected: the job ended before its first step"),
             marks=pytest.mark.slow,
         ),
-        pytest.param("hangs.py", ["--limit", "1m"], "still running after", marks=pytest.mark.slow),
+        pytest.param("hangs.py", ["--limit", "1m"], "still running after 60 s", marks=pytest.mark.slow),
         pytest.param(
             *("../ddp/cnn.py", ["--", "--samples", "0"], "ZeroDivisionError: float division by zero"),
             marks=pytest.mark.slow,

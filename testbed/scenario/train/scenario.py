@@ -30,6 +30,8 @@ CARRIED = "carried"
 """The directory of what earlier attempts of a job wrote."""
 OURS = re.compile(r"rank-\d+\.(log|env)|steps-\d+\.jsonl|flight.*|agent|ranks\.hosts|.*\.env|.*\.log")
 """Files of a job that its program did not write."""
+LATE = re.compile(r"^still running after [\d.e+-]+ s")
+"""A job's words when its last seconds are over."""
 OFTEN_S, SELDOM_S = 0.02, 5.0
 """Seconds between two checks of the steps that are done: before a fault, which comes in the next one, and later."""
 NONE_DONE = "the job ended before its first step; without a torch optimizer steps are unknown: give a time, after 2s"
@@ -98,7 +100,7 @@ class Train(Scenario[Settings]):
                 if not earlier:
                     missed = break_network(run, job, progress, p.faults, until)
                 progress.wait(lambda: False, until, SELDOM_S)
-                failure, hung = wait(job, until - run.now)
+                failure, hung = wait(job, until - run.now, p.limit)
             ended = run.now
             following = starts.following(job, until) if failure or hung else None
             if following is None:
@@ -296,12 +298,12 @@ def reached(job: Job, step: int) -> bool:
     return job.steps_done() >= step
 
 
-def wait(job: Job, within: float) -> tuple[Failure | None, str]:
+def wait(job: Job, within: float, limit: float) -> tuple[Failure | None, str]:
     """Wait for the end of the job. Return its failure, and the reason if it hung."""
     try:
         return job.wait(max(within, 0.0)), ""
     except DeadlineError as error:
-        return None, error.message.partition(": ")[2]
+        return None, LATE.sub(f"still running after {limit:g} s", error.message.partition(": ")[2])
 
 
 def rows(run: Run, job: Job, failure: Failure | None, hung: str) -> Iterator[RankRow]:
