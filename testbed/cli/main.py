@@ -65,6 +65,10 @@ COMMANDS = {
     "reboot": ("testbed.cli.live.change_commands:reboot", "Reboot hosts of a lab, with their pods."),
     "rdma": ("testbed.cli.live.change_commands:rdma", "Send an RDMA WRITE in a lab: the ping of RoCE."),
     "probe": ("testbed.cli.live.probe_command:probe", "Probe all pairs of NICs of a lab: a pingmesh."),
+    "incident": (
+        "testbed.cli.incident.incident_commands:incident",
+        "Work on a lab in which something is wrong that nobody tells.",
+    ),
     "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
     "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with the changes made by hand."),
     "deploy": ("testbed.cli.live.containerlab_commands:deploy", "The same as `up`, with containerlab's flags."),

@@ -205,6 +205,9 @@ class Direction:
         if sender.queues_at_peer and sender.peer and sender.peer.plan and sender.peer.plan.nic:
             raise InputError(f"no switch of the lab is between {sender} and {sender.peer}: both ends are hardware")
         self.quality = plan.sends
+        self.secret = False
+        """Whether nobody is told what differs from the file, and what it loses."""
+        self._planned = plan.sends
         self._sender = sender
         self._mtu = plan.mtu
         self._port = sender.peer if (sender.queues_at_peer or sender.port) and sender.peer else sender
@@ -217,6 +220,11 @@ class Direction:
 
     def __str__(self) -> str:
         return str(self._sender)
+
+    @property
+    def told(self) -> Quality:
+        """Return the quality, as far as it is told."""
+        return self._planned if self.secret else self.quality
 
     @property
     def shaped(self) -> bool:
@@ -323,7 +331,7 @@ class Direction:
         return {
             "sent": sum(qdisc.sent for qdisc in root),
             "dropped": self._dropped + dropped,
-            "lost": sum(qdisc.dropped for qdisc in root) - self._dropped - dropped,
+            "lost": 0 if self.secret else sum(qdisc.dropped for qdisc in root) - self._dropped - dropped,
             "marked": sum(qdisc.marked for qdisc in found),
             "waiting": sum(qdisc.waiting for qdisc in root),
         }

@@ -175,6 +175,42 @@ class RankRow(TypedDict):
     """`completed`, or the end in the rank's output: a completion status, an exception."""
 
 
+HANDOVER = "the lab is handed over"
+"""The step at which an incident waits for its answer."""
+GRADE = "grade.json"
+
+
+class IncidentSolution(TypedDict):
+    """What was wrong, and the commands that mend it."""
+
+    cause: str
+    places: list[str]
+    story: str
+    mend: list[str]
+
+
+class IncidentGrade(TypedDict):
+    """The grade of an incident: grade.json."""
+
+    number: int
+    area: str
+    cause: bool
+    """Whether the cause was named; `place` as well."""
+    place: bool
+    mitigated: bool
+    """Whether the job was well again."""
+    seconds: float
+    """Virtual seconds from the handover to the answer."""
+    commands: list[str]
+    """Those that can change something."""
+    suffered: int
+    """Seconds in which traffic of others was lost since the handover."""
+    hints: int
+    points: int
+    """Of 100."""
+    solution: list[IncidentSolution]
+
+
 class JobRow(TypedDict):
     """The result of a training job: ranks.json. `failure` is empty when it completed; `fault_s` is the time of the
     first fault since the job's start; `missed` are faults that never occurred."""

@@ -459,6 +459,22 @@ class Continue(LiveRequest[None], touches=False):
     """Let a stopped run continue."""
 
 
+class IncidentTicket(LiveRequest[str], handler="incident:ticket", touches=False):
+    """What the users of a lab with an incident see."""
+
+
+class IncidentHint(LiveRequest[str], handler="incident:hint"):
+    """Give the next hint, which costs points."""
+
+
+class IncidentAnswer(LiveRequest[None], handler="incident:answer"):
+    """Answer an incident. Empty texts are no answer; `since` is a time of the lab's clock, as HH:MM:SS."""
+
+    cause: str = ""
+    place: str = ""
+    since: str = ""
+
+
 class Down(LiveRequest[None]):
     """Take the lab down, and end the machine's job."""
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,16 @@ class EventLog:
         self.realtime_ns = read - (time.monotonic_ns() - self.zero_ns) // 2
         """CLOCK_REALTIME at t = 0, by which the time of a captured packet becomes the `t` of an event."""
         self.events: list[Event] = []
+        self._withheld = False
+
+    @contextlib.contextmanager
+    def withheld(self) -> Iterator[None]:
+        """Keep out of the log what happens in the block."""
+        self._withheld = True
+        try:
+            yield
+        finally:
+            self._withheld = False
 
     @property
     def now(self) -> int:
@@ -50,8 +60,9 @@ class EventLog:
             data["happened_ns"] = at
             at = self.now
         event: Event = {"t": at, "kind": str(kind), "node": str(node), "text": plain(str(text)), "data": plain(data)}
-        self.events.append(event)
-        self._listen(event)
+        if not self._withheld:
+            self.events.append(event)
+            self._listen(event)
 
     def settle(self, drain: Callable[[], None]) -> None:
         """Settle the log up to now; `drain` collects what the switches did until then."""

@@ -10,7 +10,7 @@ from typing import Any
 from testbed import faults
 from testbed.documents.json import loads, value_of
 from testbed.errors import DeadlineError, InputError, did_you_mean
-from testbed.executor.live.inspecting import fault_row, fault_rows, interface_row, node_row
+from testbed.executor.live.inspecting import fault_row, fault_rows, interface_row, known_faults, node_row
 from testbed.executor.live.node_programs import interface_of
 from testbed.executor.live.server import Call
 from testbed.faults.catalogue import KINDS
@@ -43,7 +43,7 @@ def inject(request: live.FaultInject, call: Call) -> FaultRow | None:
     except BaseException:
         call.lab.injections.remove(injection)
         raise
-    return fault_row(call, len(call.lab.injections)) if injection.active else None
+    return fault_row(call, len(known_faults(call))) if injection.active else None
 
 
 def recover(request: live.FaultRecover, call: Call) -> FaultRow:
@@ -56,7 +56,7 @@ def recover(request: live.FaultRecover, call: Call) -> FaultRow:
         raise InputError(
             f"the lab has {len(found)} active faults {request.fault}: give a number", hint=f"There are: {there}."
         )
-    call.lab.injections[found[0]["number"] - 1].recover()
+    known_faults(call)[found[0]["number"] - 1].recover()
     return found[0]
 
 

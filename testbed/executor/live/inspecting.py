@@ -11,7 +11,9 @@ import yaml
 
 from testbed.documents.json import value_of
 from testbed.executor.live.server import Call, Subscription
+from testbed.faults import Injection
 from testbed.faults.rule import partners
+from testbed.faults.secret import SecretInjection
 from testbed.kernel import rxe_devices
 from testbed.kernel.rdma import Rdma
 from testbed.lab import Host, HostInterface, Lab, Pod
@@ -86,7 +88,7 @@ def addresses(node: Namespace, index: int) -> list[str]:
 def interface_row(interface: Interface, devices: Mapping[str, str] | None = None) -> LinkRow:
     normal = asdict(Quality())
     plan = interface.plan
-    quality = asdict(interface.sends.quality) if plan and not plan.bond and interface.sends.in_place else normal
+    quality = asdict(interface.sends.told) if plan and not plan.bond and interface.sends.in_place else normal
     row = other_row(interface.node, interface.index, rdma_devices(interface.node) if devices is None else devices)
     if row["gone"]:
         row |= {"interface": str(interface), "mac": interface.mac}
@@ -145,13 +147,19 @@ def programs() -> dict[str, int]:
 
 
 def fault_rows(call: Call) -> list[FaultRow]:
-    return [fault_row(call, number) for number, one in enumerate(call.lab.injections, 1) if one.active]
+    return [fault_row(call, number) for number, one in enumerate(known_faults(call), 1) if one.active]
+
+
+def known_faults(call: Call) -> list[Injection]:
+    """Return the faults that the user may know of, in their order."""
+    return [one for one in call.lab.injections if not isinstance(one, SecretInjection)]
 
 
 def fault_row(call: Call, number: int) -> FaultRow:
-    injection = call.lab.injections[number - 1]
+    faults = known_faults(call)
+    injection = faults[number - 1]
     name = injection.fault.name
-    same = [one for one in call.lab.injections[:number] if one.fault.name == name]
+    same = [one for one in faults[:number] if one.fault.name == name]
     came = call.log.find(FAULT_INJECTED.name, fault=name)[: len(same)]
     parameters = injection.fault.model_dump(mode="json", exclude_defaults=True)
     since = came[-1]["t"] / 1e9 if came else call.log.now / 1e9

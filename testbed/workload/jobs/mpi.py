@@ -38,6 +38,7 @@ DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
 FORKED = f'{DEVICE}; exec "$@"'
 NATIVE = f'{DEVICE}; LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
 """The start of a rank in the job's directory, not as a fork."""
+CONTROLLER = 'until echo >>starts; "$@"; do sleep {seconds}; done'
 RANK = r"process rank (?P<rank>\d+) with PID \d+ on node \S+ "
 ENDED = {
     "ended by signal {signal}": RANK + r"exited on\s+signal (?P<signal>\d+)",
@@ -79,6 +80,7 @@ def mpirun(
     environment: Mapping[str, str] | None = None,
     of_ranks: Mapping[int, Mapping[str, str]] | None = None,
     mca: Mapping[str, str] | None = None,
+    restart_s: float | None = None,
     beside: Path | Sequence[Path] = (),
 ) -> Job:
     """Start `program` as `ranks_per_host` ranks on each of `hosts`, those of the first host first; mpirun itself runs
@@ -88,7 +90,8 @@ def mpirun(
     `program` is a Python file (``.py``), or any executable: a file, or a name on the PATH. `data` is the interface of
     hosts, `management_interface` that of the launcher: hosts are reached by their interface in its network.
     `environment` is added to UCX's settings, `of_ranks` to those of single ranks, by their numbers; `mca` to Open MPI's
-    parameters. The files of the directories `beside` are in the ranks' working directory, too, those of the first one
+    parameters. With `restart_s` a job that failed is started again after so many seconds, without end, as by a
+    controller. The files of the directories `beside` are in the ranks' working directory, too, those of the first one
     where several have a name. InputError for a rank that the job does not have.
     """
     words = rank_command(program, arguments)
@@ -118,8 +121,10 @@ def mpirun(
     queues = SMALL_QUEUES if len(ranks) > MANY else {}
     settings = {**UCX, **local, **queues, "TESTBED_RANKS": str(job.directory), **(environment or {})}
     parameters = {"pml": "ucx", "osc": "ucx", "mpi_yield_when_idle": "1", **(mca or {})}
+    again = [] if restart_s is None else ["sh", "-c", CONTROLLER.format(seconds=restart_s), "controller"]
     command = [
         *(f"TMPDIR={job.scratch}", *ROOT, *(f"{key}={value}" for key, value in settings.items())),
+        *again,
         # With the first process of a PID namespace all end; a daemon that lost mpirun would stay.
         *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "mpirun"),
         *("--prtemca", "plm_ssh_agent", str(agent)),

@@ -1,0 +1,247 @@
+"""The scenario of an incident: a job trains, something goes wrong, and the lab is handed over until the answer."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from pydantic import Field
+
+from testbed.errors import TestbedError
+from testbed.faults.catalogue import KINDS
+from testbed.faults.fault import make
+from testbed.faults.secret import SecretInjection
+from testbed.lab import Lab
+from testbed.protocol import GRADE, HANDOVER, IncidentGrade, events
+from testbed.scenario.incident.desk import Desk, desk, open_desk
+from testbed.scenario.incident.drawing import Incident, draw
+from testbed.scenario.incident.kinds import RANKS, Area, Trouble
+from testbed.scenario.model import Parameters, Scenario
+from testbed.scenario.run import Run, Variant
+from testbed.workload import Job, mpirun
+
+FILES = Path(__file__).parent / "lab"
+PROGRAM = FILES / "job.py"
+RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
+STEP = re.compile(r"^(?P<time>[\d:]{8}) step (?P<number>\d+) took (?P<seconds>[\d.]+) s$", re.MULTILINE)
+RESTART_S = 10.0
+"""Seconds after which the job's controller starts it again."""
+BEGIN_S, SHOWN_S = 60.0, 300.0
+"""The longest wait for the job's first steps, and for the first symptom."""
+WATCHED_S = 30.0
+"""Seconds from the first symptom to the ticket."""
+STANDS_S = 6.0
+"""Seconds without a step after which the job stands; it computes for one of them."""
+SLOW = 1.5
+"""A step is slow that lasts for so many usual ones."""
+HEALED_S, HEALS_S = 40.0, 180.0
+"""Seconds in which the job has to be well after the answer, and how long that may take to begin."""
+BYSTANDERS = "store1", "store2"
+
+
+class Settings(Parameters):
+    number: int = Field(1, ge=0, description="the number of the incident")
+    area: Area | None = Field(None, description="what it is about; null: drawn")
+
+
+class Incidents(Scenario[Settings]):
+    """The scenario of incidents."""
+
+    tags = ("training",)
+    topology = "routed.clab.yml"
+    variants = (Variant("incident", "healthy", "the cause is found, or the job is well again"),)
+
+    def run(self, run: Run, p: Settings) -> None:
+        incident = draw(p.number, p.area)
+        with run.step("a job trains"):
+            job = start(run)
+            begun = wait(run, lambda: len(steps(job)) >= incident.after, BEGIN_S)
+            if not begun:
+                raise TestbedError(f"the job does not begin: {job.output(0)[-500:]}")
+            usual = median(one.seconds for one in steps(job)[1:])
+            flow = Flow.start(run.lab)
+        with run.step("something goes wrong"):
+            for trouble in incident.troubles:
+                cause(run, trouble)
+            began, before = run.now, len(steps(job))
+            seen = wait(run, lambda: bool(symptom(run, job, began, before, usual)), SHOWN_S)
+            if not seen:
+                raise TestbedError(f"incident {p.number} shows nothing: its steps go on")
+            run.lab.scheduler.sleep(WATCHED_S)
+            told = symptom(run, job, began, before, usual)
+        hints = [hint for trouble in incident.troubles for hint in (*trouble.hints, f"It is: {trouble.causes[0]}.")]
+        open_desk(Desk(ticket(run, incident, job, told, usual), hints))
+        lost, handed_over = flow.lost(), run.now
+        with run.step(HANDOVER):
+            pass
+        grade(run, incident, job, flow, usual, lost, handed_over)
+
+
+@dataclass(frozen=True)
+class Step:
+    at: str
+    number: int
+    seconds: float
+
+
+def start(run: Run) -> Job:
+    lab = run.lab
+    hosts = [lab.host(name) for name in RANKS]
+    return mpirun(lab, hosts, PROGRAM, launcher=lab.host("launcher"), mca=RING, restart_s=RESTART_S)
+
+
+def steps(job: Job) -> list[Step]:
+    """Return the steps that rank 0 has told; of a job that was started again from the first one on."""
+    told = STEP.finditer(job.output(0))
+    return [Step(found["time"], int(found["number"]), float(found["seconds"])) for found in told]
+
+
+def wait(run: Run, condition: Callable[[], bool], within: float) -> bool:
+    return run.lab.scheduler.wait(condition, within, pause=0.5)
+
+
+def cause(run: Run, trouble: Trouble) -> None:
+    """Do what is wrong then, without a word in the log of events."""
+    with run.log.withheld():
+        for name, parameters in trouble.faults:
+            SecretInjection(run.lab, make(KINDS, name, dict(parameters))).inject()
+        for node, *command in trouble.commands:
+            run.lab.nodes[node].run(*command, check=False)
+        if trouble.restarts:
+            run.lab.host(RANKS[0]).run("pkill", "-f", PROGRAM.name, check=False)
+        run.lab.scheduler.catch_up()
+
+
+def symptom(run: Run, job: Job, began: float, before: int, usual: float) -> list[str]:
+    """Return what users see of the job since something went wrong, as sentences; nothing while it is well."""
+    found, now = steps(job)[before:], clock()
+    died = deaths(job)
+    last = found[-1] if found else steps(job)[-1] if steps(job) else None
+    silent = (seconds_of(now) - seconds_of(last.at)) if last else run.now
+    slow = [one for one in found if one.seconds > SLOW * usual]
+    texts = []
+    if died:
+        texts.append(f"It has died {len(died)} time{'s'[: len(died) > 1]}, and was started again: {died[-1]}.")
+    if last and silent > STANDS_S + usual:
+        texts.append(f"It stands since {last.at}: step {last.number} was the last one.")
+    if slow:
+        texts.append(
+            f"{len(slow)} of {len(found)} steps since {found[0].at} took {slow[0].seconds:.1f} s "
+            f"to {max(one.seconds for one in slow):.1f} s."
+        )
+    return texts
+
+
+def deaths(job: Job) -> list[str]:
+    """Return why ranks ended, in their words."""
+    words = (
+        "Transport retry count exceeded", "transport retry counter exceeded", "unhandled timeout error",
+        "Endpoint timeout", "Connection reset by remote peer", "Work Request Flushed Error", "Input/output error",
+    )  # fmt: skip
+    found = []
+    for rank in job.ranks:
+        text = job.output(rank.number)
+        found += [f"{rank} says {word!r}" for word in words if word in text]
+    starts = job.directory / "starts"
+    return found if starts.read_text().count("\n") > 1 else []
+
+
+def clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def seconds_of(at: str) -> int:
+    hours, minutes, seconds = map(int, at.split(":"))
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def ticket(run: Run, incident: Incident, job: Job, told: Sequence[str], usual: float) -> str:
+    """Return the ticket."""
+    where = ", ".join(f"rank {rank.number} on {rank.host}" for rank in job.ranks)
+    lines = [
+        f"Ticket {incident.number}, {clock()} by the cluster's clock",
+        "",
+        f"Our training job has trouble. It has four ranks: {where}.",
+        *told,
+        f"Before that each step took {usual:.1f} s. We changed nothing. Please find out what it is, or get it going.",
+        "",
+        f"The ticket is closed when the job's steps take what they took for {HEALED_S:g} s, and nothing else suffers:",
+        f"{BYSTANDERS[0]} and {BYSTANDERS[1]} serve others.",
+    ]
+    return "\n".join(lines)
+
+
+class Flow:
+    """Traffic of others: pings between the storage nodes, each second."""
+
+    def __init__(self, lab: Lab) -> None:
+        near, far = (lab.host(name) for name in BYSTANDERS)
+        self._ping = near.launch("ping", "-n", "-i", "1", "-W", "1", str(far["eth1"].address().ip))
+        self._lab, self._began = lab, lab.scheduler
+
+    @classmethod
+    def start(cls, lab: Lab) -> "Flow":
+        return cls(lab)
+
+    def lost(self) -> int:
+        """Return the number of pings without an answer so far."""
+        numbers = [int(found) for found in re.findall(r"icmp_seq=(\d+) ttl", self._ping.output)]
+        return sum(later - earlier - 1 for earlier, later in pairwise([0, *numbers]))
+
+    def stop(self) -> None:
+        self._ping.stop()
+
+
+def grade(run: Run, incident: Incident, job: Job, flow: Flow, usual: float, lost: int, handed_over: float) -> None:
+    """Judge the answer, and write the grade."""
+    found = desk()
+    given = found.answer
+    answered = run.now if not found.answered_ns else (found.answered_ns - run.log.zero_ns) / 1e9
+    changed = [
+        event["data"]["command"]
+        for event in run.log.find(events.TYPED.name)
+        if event["t"] / 1e9 >= handed_over and not event["data"]["command"].startswith("incident ")
+    ]
+    with run.step("the job is watched"):
+        well = watched(run, job, usual)
+        suffered = flow.lost() - lost
+        flow.stop()
+    trouble = incident.troubles[0]
+    right_cause = bool(given and given.cause in trouble.causes)
+    right_place = bool(given and given.place in trouble.places)
+    points = 30 * right_cause + 30 * right_place + 30 * well + 10 * (well and not suffered) - 10 * found.told
+    row: IncidentGrade = {
+        "number": incident.number,
+        "area": incident.area,
+        "cause": right_cause,
+        "place": right_place,
+        "mitigated": well,
+        "seconds": round(answered - handed_over, 3),
+        "commands": changed,
+        "suffered": suffered,
+        "hints": found.told,
+        "points": max(0, points),
+        "solution": [
+            {"cause": one.causes[0], "places": list(one.places), "story": one.story, "mend": list(one.mend)}
+            for one in incident.troubles
+        ],
+    }
+    run.lab.file(GRADE).write_text(json.dumps(row, indent=1) + "\n")
+    run.note(points=row["points"])
+    job.close()
+    run.observe("healthy" if right_cause or well else "fault", f"the incident has its answer: {row['points']} points")
+
+
+def watched(run: Run, job: Job, usual: float) -> bool:
+    """Return whether the job becomes well, and stays so."""
+
+    def well() -> bool:
+        recent = [one for one in steps(job) if seconds_of(clock()) - seconds_of(one.at) <= HEALED_S]
+        enough = len(recent) >= HEALED_S / usual * 0.9
+        return enough and all(one.seconds <= SLOW * usual for one in recent)
+
+    return wait(run, well, HEALS_S + HEALED_S)
