@@ -11,8 +11,7 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.protocol.flight import Call
 from testbed.records.bundle import captures, clocks, flights, logs, nodes, ras, watchdog
-from testbed.records.bundle.model import Node, colons, short
-from testbed.records.bundle.switch_texts import long
+from testbed.records.bundle.model import Node, colons, long, short
 from testbed.records.regular_files import contents
 
 MOST_FILES = 20_000

@@ -6,12 +6,16 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 
 from testbed.records.bundle.model import Entry, Node, colons, short
+from testbed.records.bundle.port_channels import partner
 
 VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
 MAC = r"[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}"
 LINK = re.compile(
-    r"\d{1,7}: (?P<name>[^\s@:]{1,64})(?:@[^\s:]{1,64})?: <(?P<flags>[\w,-]{0,256})>(?:.* mtu (?P<mtu>\d{1,7}))?.*"
+    r"\d{1,7}: (?P<name>[^\s@:]{1,64})(?:@[^\s:]{1,64})?: <(?P<flags>[\w,-]{0,256})>(?:.* mtu (?P<mtu>\d{1,7}))?"
+    r"(?:.* master (?P<master>\S{1,64}))?.*"
 )
+BOND = re.compile(r"\s+bond mode (?P<mode>\S{1,16})\b(?:.* ad_partner_mac (?P<partner>\S{17}))?.*")
+SLAVE = re.compile(r"\s+(?:bond|team)_slave\b(?:.* perm_hwaddr (?P<permanent>\S{17}))?.*")
 ETHER = re.compile(rf"\s+(?:link/ether|ether) (?P<mac>{MAC})\b.*")
 ADDRESS = re.compile(r"\s+inet6? (?P<address>[0-9a-fA-F.:]{2,45}/\d{1,3}) .*\bscope global\b.*")
 ID = re.compile(r"\s+vlan protocol 802\.1Q id (?P<vlan>\d{1,4}) .*")
@@ -60,7 +64,7 @@ Counted = Iterator[tuple[str, str, int]]
 
 
 def _addresses(node: Node, lines: list[str]) -> None:
-    name = ""
+    name = master = ""
     for line in lines:
         if head := LINK.fullmatch(line):
             name, flags = head["name"], head["flags"].split(",")
@@ -68,6 +72,8 @@ def _addresses(node: Node, lines: list[str]) -> None:
                 one = node.interface(name)
                 one.mtu = int(head["mtu"]) if head["mtu"] else one.mtu
                 one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
+                master = head["master"] or ""
+                one.master = master if "SLAVE" in flags else one.master
         elif name in ("", "lo"):
             continue
         elif found := ETHER.fullmatch(line):
@@ -76,6 +82,10 @@ def _addresses(node: Node, lines: list[str]) -> None:
             _has(node, name, found["address"])
         elif found := ID.fullmatch(line):
             node.interface(name).vlan = int(found["vlan"])
+        elif found := BOND.fullmatch(line):
+            node.interface(name).mode, node.interface(name).partner = found["mode"], partner(found["partner"] or "")
+        elif found := SLAVE.fullmatch(line):
+            node.interface(name).master, node.interface(name).permanent = master, colons(found["permanent"] or "")
 
 
 def _ifconfig(node: Node, lines: list[str]) -> None:

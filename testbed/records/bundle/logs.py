@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.protocol.ucx_words import STATUS, UNREACHED
-from testbed.records.bundle.model import short
-from testbed.records.bundle.switch_texts import long
+from testbed.records.bundle.model import long, short
 from testbed.records.bundle.times import time_of
 
 LINKS = (

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Interface:
-    """An interface. `enabled`: nobody set it down. `vlan` is that of untagged frames, `speed` is in bits per second."""
+    """An interface. `enabled`: nobody set it down. `vlan` is that of untagged frames, `speed` is in bits per second.
+    `master` is the bond of which it is a member."""
 
     name: str
     mac: str = ""
@@ -18,6 +19,13 @@ class Interface:
     vlan: int | None = None
     speed: int | None = None
     rdma: str = ""
+    master: str = ""
+    mode: str = ""
+    """Mode of a bond, as Linux names it."""
+    partner: str = ""
+    """MAC of the system at the other end of a bond, by LACP."""
+    permanent: str = ""
+    """Own MAC of a member: it uses that of its bond."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,10 @@ class Node:
     stormed: list[tuple[str, str]] = field(default_factory=list)
     """Ports and priorities in which a watchdog finds a pause storm now."""
     gateways: list[str] = field(default_factory=list)
+    peer_link: str = ""
+    """Port or port channel to the other switch of its pair (MLAG, vPC)."""
+    pair: str = ""
+    """MAC that both switches of a pair have in LACPDUs."""
     remarks: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[tuple[int, str, Entry]]:
@@ -72,8 +84,19 @@ class Node:
             if len({entry.mac for _, entry in chosen}) == 1:
                 yield chosen[0][0], ip, chosen[0][1]
 
+    def members(self, bond: str) -> list[Interface]:
+        """Return the interfaces that are known to be in a bond."""
+        return [one for one in self.interfaces.values() if bond and one.master == bond]
+
     def interface(self, name: str) -> Interface:
         return self.interfaces.setdefault(name, Interface(name))
+
+
+SHORT = (
+    (re.compile(r"(?:Et|Eth)(?=\d)"), "Ethernet"),
+    (re.compile(r"(?:Po|[Pp]ort-[Cc]hannel ?)(?=\d)"), "Port-Channel"),
+)
+"""Short names of ports of EOS and NX-OS, and the long ones."""
 
 
 def short(name: str) -> str:
@@ -86,3 +109,11 @@ def colons(mac: str) -> str:
     """Return a MAC with colons, from any way to write it; empty for what is none."""
     digits = re.sub(r"[^0-9a-f]", "", mac.lower())
     return ":".join(digits[at : at + 2] for at in range(0, 12, 2)) if len(digits) == 12 else ""
+
+
+def long(port: str) -> str:
+    """Return a port by its long name: ``Ethernet1`` for Et1, ``Ethernet1/1`` for Eth1/1, ``Port-Channel1`` for Po1."""
+    for begin, name in SHORT:
+        if begin.match(port):
+            return begin.sub(name, port, count=1)
+    return port

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_interface
 from typing import Any
 
 from testbed.records import json_files
-from testbed.records.bundle import linux_texts, switch_texts
+from testbed.records.bundle import linux_texts, port_channels, switch_texts
 from testbed.records.bundle.linux_texts import UNANSWERED, VLAN
 from testbed.records.bundle.model import Entry, Node, colons, short
 from testbed.records.bundle.times import ahead, nanoseconds
@@ -60,7 +60,18 @@ def read(name: str, text: str, *, switch: bool) -> Node:
     for interface in node.interfaces.values():
         if interface.vlan is None and (found := VLAN.fullmatch(interface.name)):
             interface.vlan = int(found[1])
+    _share_devices(node)
     return node
+
+
+def _share_devices(node: Node) -> None:
+    """Give the bond the only RDMA device of its members: a NIC with RoCE LAG has one for all ports, and names one of
+    them."""
+    for bond in {one.master for one in node.interfaces.values() if one.master}:
+        members = node.members(bond)
+        named = [one for one in members if one.rdma]
+        if len(named) == 1 and len(members) > 1 and not (own := node.interface(bond)).rdma:
+            own.rdma, named[0].rdma = named[0].rdma, ""
 
 
 def _take(node: Node, command: str, output: str) -> None:
@@ -75,6 +86,8 @@ def _take(node: Node, command: str, output: str) -> None:
         node.readings.append((now, {}))
     elif words[0] == "uname":
         node.system = node.system or "Linux"
+    elif port_channels.take(node, command, output):
+        return
     elif words[0] == "cat":
         node.system = "SONiC" if "sonic" in output.lower() else "Cumulus" if "Cumulus" in output else node.system
     elif words[:2] == ["ethtool", "-S"]:
@@ -115,6 +128,10 @@ def _counted(node: Node, place: str, counters: dict[str, int]) -> None:
     node.readings[-1][1].update({(place, OF_HARDWARE.get(name, name)): value for name, value in counters.items()})
 
 
+BONDS = ("bond", "team")
+"""Kinds of devices that have members: SONiC's port channels are of the second one."""
+
+
 def _link(node: Node, row: Any) -> None:
     stats, name = row.get("stats64"), str(row["ifname"])
     if stats:
@@ -124,15 +141,29 @@ def _link(node: Node, row: Any) -> None:
 def _address(node: Node, row: Any) -> None:
     if row["ifname"] == "lo":
         return
+    _details(node, row)
+    found = [address for address in row.get("addr_info", ()) if address.get("scope") == "global"]
+    one = node.interface(str(row["ifname"]))
+    one.addresses = [str(ip_interface(f"{address['local']}/{int(address['prefixlen'])}")) for address in found]
+
+
+def _details(node: Node, row: Any) -> None:
+    if row["ifname"] == "lo":
+        return
     one = node.interface(str(row["ifname"]))
     one.mac, one.mtu = colons(str(row.get("address", ""))), int(row["mtu"])
-    flags = row.get("flags") or []
+    one.permanent = colons(str(row.get("permaddr", "")))
+    flags, info = row.get("flags") or [], row.get("linkinfo") or {}
     one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
-    found = [address for address in row.get("addr_info", ()) if address.get("scope") == "global"]
-    one.addresses = [str(ip_interface(f"{address['local']}/{int(address['prefixlen'])}")) for address in found]
-    data = (row.get("linkinfo") or {}).get("info_data") or {}
-    if isinstance(data.get("id"), int) and (row.get("linkinfo") or {}).get("info_kind") == "vlan":
+    data, slave = info.get("info_data") or {}, info.get("info_slave_data") or {}
+    if isinstance(data.get("id"), int) and info.get("info_kind") == "vlan":
         one.vlan = data["id"]
+    if info.get("info_kind") == "bond":
+        one.mode = str(data.get("mode", ""))
+        one.partner = port_channels.partner(str((data.get("ad_info") or {}).get("partner_mac", "")))
+    if row.get("master") and ("SLAVE" in flags or info.get("info_slave_kind") in BONDS):
+        port_channels.add(node, str(row["master"]), [one.name])
+        one.permanent = colons(str(slave.get("perm_hwaddr", ""))) or one.permanent
 
 
 def _route(node: Node, row: Any) -> None:
@@ -190,6 +221,7 @@ def _lldp(node: Node, found: Any) -> None:
 
 JSON: dict[str, Callable[[Node, Any], None]] = {
     r"ip -j( -s)* link( show)?": _link,
+    r"ip -j -d link( show)?": _details,
     r"ip -j( -d)? addr(ess)?( show)?": _address,
     r"ip -j( -6)? route( show)?": _route,
     r"ip -j( -s)? neigh\w*( show)?": _neighbour,

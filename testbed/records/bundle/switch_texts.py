@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from zoneinfo import ZoneInfo
 
-from testbed.records.bundle import linux_texts
-from testbed.records.bundle.model import Entry, Node, colons, short
+from testbed.records.bundle import linux_texts, port_channels
+from testbed.records.bundle.model import Entry, Node, colons, long, short
 from testbed.records.bundle.times import ZONES, time_of
 
 SYSTEMS = {"arista_eos": "EOS", "cisco_nxos": "NX-OS"}
@@ -15,6 +15,7 @@ COMMANDS = {
     r"show (ip )?arp\b.*": "show ip arp",
     r"show mac address-table\b.*": "show mac address-table",
     r"show lldp neighbors": "show lldp neighbors",
+    r"show (port-channel|etherchannel) (summary|dense)": "show port-channel summary",
 }
 """Commands, as people shorten and lengthen them, and those that templates have."""
 COLUMNS = {
@@ -23,13 +24,15 @@ COLUMNS = {
     r"show mac": ("vlan", "macaddress", "port"),
     r"show pfcwd stats?|pfcwd show stats": ("queue", "status"),
     r"show lldp table": ("localport", "remotedevice", "remoteportid", "remoteportdescr"),
+    r"show interfaces? portchannel": ("teamdev", "ports"),
     r"net show lldp": ("localport", "remotehost", "remoteport"),
 }
 """Commands of SONiC and Cumulus that print columns, and those that are read."""
 AS_EOS = re.compile(r"Hardware Addr|MAC Address")
 """The head of a table of EOS or NX-OS; old versions of SONiC print that of arp(8)."""
+MEMBER = re.compile(r"((?:Et|Eth|Ethernet)\d[\w/.]{0,20})")
+"""A member of a port channel, without the letters of its state."""
 RULER = re.compile(r"^ *-{2,}(?: {1,9}-{2,})+ *$", re.MULTILINE)
-SHORT = re.compile(r"(?:Et|Eth)(?=\d)")
 AGE = re.compile(r"(?:(?P<days>\d+)d)?(?:(?P<h>\d+):)?(?P<m>\d+):(?P<s>\d+)(?:\.\d+)?")
 VLAN = re.compile(r"(?i:vlan|vl)?(\d{1,4})")
 NOBODY = ("", "-", "n/a", "cpu", "router", "sup-eth1(r)", "vpc", "not learned")
@@ -104,7 +107,7 @@ def _table(node: Node, command: str, template: str, output: str) -> None:
             for row in rows:
                 _row(node, row)
             return
-    if "MAC" in output or "Hardware" in output or "Neighbor" in output:
+    if re.search(r"MAC|Hardware|Neighbor|Po\d", output):
         node.remarks.append(f"{node.name}: what `{command[:60]}` printed is of no system that is known here")
 
 
@@ -132,6 +135,8 @@ NAMES = {
     "neighbor_name": "remotedevice",
     "neighbor_interface": "remoteportid",
     "local_interface": "localport",
+    "bundle_name": "teamdev",
+    "member_interface": "ports",
 }
 
 
@@ -168,6 +173,8 @@ def _row(node: Node, row: dict[str, str]) -> None:
         port, _, priority = row["queue"].rpartition(":")
         if port and row.get("status") == "stormed":
             node.stormed.append((long(port), priority))
+    elif "teamdev" in row:
+        port_channels.add(node, long(row["teamdev"]), map(long, MEMBER.findall(row.get("ports", ""))))
     elif "localport" in row:
         other = row.get("remoteportid") or row.get("remoteport", "")
         if colons(other) and row.get("remoteportdescr"):
@@ -187,11 +194,6 @@ def _row(node: Node, row: dict[str, str]) -> None:
 
 def _ports(text: str) -> list[str]:
     return [long(part.strip()) for part in text.split(",") if part.strip().lower() not in NOBODY]
-
-
-def long(port: str) -> str:
-    """Return a port by its long name: ``Ethernet1`` for Et1, ``Ethernet1/1`` for Eth1/1."""
-    return SHORT.sub("Ethernet", port, count=1) if SHORT.match(port) else port
 
 
 def age(text: str) -> float | None:

@@ -12,7 +12,7 @@ INSIDE = r"(?:kubectl|oc) [^\n]{0,200} -- |(?:docker|podman) exec (?:-\w+ )*\S+ 
 PROMPT = re.compile(
     rf"(?:{HERE})?\s?[#>$]\s?(?:sudo )?(?:{INSIDE})?"
     r"(?P<command>(?:show|sh|ip|bridge|rdma|ethtool|lldpctl|lldpcli|date|pfcwd|route|net|nv|arp|ifconfig|ibdev2netdev|(?:\S{0,99}/)?show_gids"
-    r"|grep .*counters)\b.*)"
+    r"|clagctl|cat /proc/net/bonding/\S+|grep .*counters)\b.*)"
 )
 """A line of a terminal in which a command was typed."""
 IDLE = re.compile(rf"{HERE}\s?[#>$]\s*")
