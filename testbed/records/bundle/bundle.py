@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,8 @@ from testbed.records.bundle import captures, clocks, flights, logs, nodes, ras, 
 from testbed.records.bundle.model import Node, colons, long, short
 from testbed.records.regular_files import contents
 
+End = tuple[str, str]
+"""A node and its interface."""
 MOST_FILES = 20_000
 MOST_CAPTURES = 64
 CAPTURES = (".pcap", ".pcapng")
@@ -125,10 +127,11 @@ class Bundle:
         return found
 
     @property
-    def peers(self) -> dict[tuple[str, str], tuple[str, str]]:
+    def peers(self) -> dict[End, End]:
         """The other ends of links: by LLDP, else by the port at which one switch alone, or the one with the fewest MACs
-        there, has the MAC of a host's interface."""
-        found: dict[tuple[str, str], tuple[str, str]] = {}
+        there, has the MAC of a host's interface. That of a bond is the port channel of all its links, and that of a
+        port is the bond where its member there is not known."""
+        found: dict[End, End] = {}
         for node in self.nodes.values():
             for port, (other, theirs) in node.cables.items():
                 if other in self.nodes:
@@ -136,26 +139,58 @@ class Bundle:
                     found[node.name, port] = end
                     found.setdefault(end, (node.name, port))
         for node in self.nodes.values():
-            for interface in node.interfaces.values() if not node.switch else ():
-                if interface.mac and (node.name, interface.name) not in found:
-                    ports = list(self._ports(interface.mac, found))
-                    if ports:
-                        _, end = min(ports)
-                        found[node.name, interface.name] = end
-                        found.setdefault(end, (node.name, interface.name))
+            if not node.switch:
+                self._add_by_macs(node, found)
+        for node in self.nodes.values():
+            for bond, members in node.bonds().items():
+                ends = [found.get((node.name, one.name)) for one in members]
+                channels = {(end[0], self.master(end)) if end else ("", "") for end in ends}
+                if len(channels) == 1 and all(channel := channels.pop()):
+                    found[node.name, bond] = channel
         return found
 
-    def _named(self, node: str, port: str) -> str:
-        """Return the interface that LLDP names, by its MAC if that is what it says."""
-        mac = colons(port)
-        return next((one.name for one in self.nodes[node].interfaces.values() if mac and one.mac == mac), port)
+    def master(self, end: End) -> str:
+        """Return the bond of which an end of a link is a member, empty if none is known."""
+        node = self.nodes.get(end[0])
+        return node.interfaces[end[1]].master if node and end[1] in node.interfaces else ""
 
-    def _ports(self, mac: str, cabled: dict[tuple[str, str], tuple[str, str]]) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Yield the ports of switches at which a MAC is, each with the number of MACs there."""
-        for node in self.nodes.values():
-            for (_, known), port in node.macs.items() if node.switch else ():
-                if known == mac and (node.name, port) not in cabled:
-                    yield len({other for (_, other), own in node.macs.items() if own == port}), (node.name, port)
+    def _named(self, node: str, port: str) -> str:
+        """Return the interface that LLDP names, by its MAC if that is what it says; the bond of several with that
+        MAC."""
+        mac = colons(port)
+        has = [one for one in self.nodes[node].interfaces.values() if mac and (one.permanent or one.mac) == mac]
+        members = [one for one in has if one.master]
+        if len(members) > 1:
+            return members[0].master
+        return next((one.name for one in members or has), port)
+
+    def _add_by_macs(self, node: Node, found: dict[End, End]) -> None:
+        """Add the ports at which the MACs of a host are. Interfaces with the MAC of one whose cable is known share
+        it."""
+        bonds = node.bonds()
+        cabled = {one.mac for one in node.interfaces.values() if (node.name, one.name) in found}
+        for one in node.interfaces.values():
+            members = bonds.get(one.name, [])
+            known = one.mac in cabled or any((node.name, member.name) in found for member in members)
+            if not one.mac or one.master or known:
+                continue
+            for end in self._places(one.mac, found, len(members)):
+                cabled.add(one.mac)
+                found.setdefault((node.name, one.name), end)
+                found.setdefault(end, (node.name, one.name))
+
+    def _places(self, mac: str, cabled: Mapping[End, End], members: int) -> list[End]:
+        """Return the port of a switch at which a MAC is; of a bond the port channels of several switches."""
+        ports = {
+            (node.name, port): len({other for (_, other), own in node.macs.items() if own == port})
+            for node in self.nodes.values()
+            for (_, known), port in (node.macs.items() if node.switch else ())
+            if known == mac and (node.name, port) not in cabled and port != node.peer_link
+        }
+        least = min(ports.values(), default=0)
+        fewest = sorted(end for end, count in ports.items() if count == least)
+        bonds = all(end[1] in self.nodes[end[0]].bonds() for end in fewest)
+        return fewest if bonds and len({name for name, _ in fewest}) <= members else fewest[:1]
 
     def year(self, name: str) -> int:
         """Return the year of a node's log, for lines that have none."""

@@ -11,8 +11,8 @@ from testbed.records.bundle.port_channels import partner
 VLAN = re.compile(r"(?i:vlan|vl|br\w*\.)(\d{1,4})")
 MAC = r"[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}"
 LINK = re.compile(
-    r"\d{1,7}: (?P<name>[^\s@:]{1,64})(?:@[^\s:]{1,64})?: <(?P<flags>[\w,-]{0,256})>(?:.* mtu (?P<mtu>\d{1,7}))?"
-    r"(?:.* master (?P<master>\S{1,64}))?.*"
+    r"\d{1,7}: (?P<name>[^\s@:]{1,64})(?:@(?P<parent>[^\s:]{1,64}))?: <(?P<flags>[\w,-]{0,256})>"
+    r"(?:.* mtu (?P<mtu>\d{1,7}))?(?:.* master (?P<master>\S{1,64}))?.*"
 )
 BOND = re.compile(r"\s+bond mode (?P<mode>\S{1,16})\b(?:.* ad_partner_mac (?P<partner>\S{17}))?.*")
 SLAVE = re.compile(r"\s+(?:bond|team)_slave\b(?:.* perm_hwaddr (?P<permanent>\S{17}))?.*")
@@ -64,7 +64,7 @@ Counted = Iterator[tuple[str, str, int]]
 
 
 def _addresses(node: Node, lines: list[str]) -> None:
-    name = master = ""
+    name = master = parent = ""
     for line in lines:
         if head := LINK.fullmatch(line):
             name, flags = head["name"], head["flags"].split(",")
@@ -72,7 +72,7 @@ def _addresses(node: Node, lines: list[str]) -> None:
                 one = node.interface(name)
                 one.mtu = int(head["mtu"]) if head["mtu"] else one.mtu
                 one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
-                master = head["master"] or ""
+                master, parent = head["master"] or "", head["parent"] or ""
                 one.master = master if "SLAVE" in flags else one.master
         elif name in ("", "lo"):
             continue
@@ -81,7 +81,7 @@ def _addresses(node: Node, lines: list[str]) -> None:
         elif found := ADDRESS.fullmatch(line):
             _has(node, name, found["address"])
         elif found := ID.fullmatch(line):
-            node.interface(name).vlan = int(found["vlan"])
+            node.interface(name).vlan, node.interface(name).parent = int(found["vlan"]), parent
         elif found := BOND.fullmatch(line):
             node.interface(name).mode, node.interface(name).partner = found["mode"], partner(found["partner"] or "")
         elif found := SLAVE.fullmatch(line):

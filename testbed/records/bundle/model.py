@@ -19,6 +19,8 @@ class Interface:
     vlan: int | None = None
     speed: int | None = None
     rdma: str = ""
+    parent: str = ""
+    """The interface that a VLAN is on."""
     master: str = ""
     mode: str = ""
     """Mode of a bond, as Linux names it."""
@@ -84,9 +86,13 @@ class Node:
             if len({entry.mac for _, entry in chosen}) == 1:
                 yield chosen[0][0], ip, chosen[0][1]
 
-    def members(self, bond: str) -> list[Interface]:
-        """Return the interfaces that are known to be in a bond."""
-        return [one for one in self.interfaces.values() if bond and one.master == bond]
+    def bonds(self) -> dict[str, list[Interface]]:
+        """Return the bonds with those of their members that are known."""
+        found: dict[str, list[Interface]] = {}
+        for one in self.interfaces.values():
+            if one.master:
+                found.setdefault(one.master, []).append(one)
+        return found
 
     def interface(self, name: str) -> Interface:
         return self.interfaces.setdefault(name, Interface(name))

@@ -8,7 +8,7 @@ from typing import Any
 from testbed.records import json_files
 from testbed.records.bundle import linux_texts, port_channels, switch_texts
 from testbed.records.bundle.linux_texts import UNANSWERED, VLAN
-from testbed.records.bundle.model import Entry, Node, colons, short
+from testbed.records.bundle.model import Entry, Interface, Node, colons, short
 from testbed.records.bundle.times import ahead, nanoseconds
 from testbed.records.bundle.transcripts import sections
 
@@ -61,17 +61,28 @@ def read(name: str, text: str, *, switch: bool) -> Node:
         if interface.vlan is None and (found := VLAN.fullmatch(interface.name)):
             interface.vlan = int(found[1])
     _share_devices(node)
+    _share_addresses(node)
     return node
 
 
 def _share_devices(node: Node) -> None:
     """Give the bond the only RDMA device of its members: a NIC with RoCE LAG has one for all ports, and names one of
     them."""
-    for bond in {one.master for one in node.interfaces.values() if one.master}:
-        members = node.members(bond)
+    for bond, members in node.bonds().items():
         named = [one for one in members if one.rdma]
         if len(named) == 1 and len(members) > 1 and not (own := node.interface(bond)).rdma:
             own.rdma, named[0].rdma = named[0].rdma, ""
+
+
+def _share_addresses(node: Node) -> None:
+    """Give an RDMA device's interface without an address those of the only VLAN on it: their GIDs are in its table."""
+    on: dict[str, list[Interface]] = {}
+    for one in node.interfaces.values():
+        if one.parent and one.addresses and not one.rdma:
+            on.setdefault(one.parent, []).append(one)
+    for name, vlans in on.items():
+        if (own := node.interface(name)).rdma and not own.addresses and len(vlans) == 1:
+            own.addresses, vlans[0].addresses = vlans[0].addresses, []
 
 
 def _take(node: Node, command: str, output: str) -> None:
@@ -157,7 +168,7 @@ def _details(node: Node, row: Any) -> None:
     one.enabled, one.carrier = "UP" in flags, "LOWER_UP" in flags
     data, slave = info.get("info_data") or {}, info.get("info_slave_data") or {}
     if isinstance(data.get("id"), int) and info.get("info_kind") == "vlan":
-        one.vlan = data["id"]
+        one.vlan, one.parent = data["id"], str(row.get("link", ""))
     if info.get("info_kind") == "bond":
         one.mode = str(data.get("mode", ""))
         one.partner = port_channels.partner(str((data.get("ad_info") or {}).get("partner_mac", "")))

@@ -146,15 +146,14 @@ class Wire:
 
     @cached_property
     def _of_mac(self) -> Mapping[str, End]:
-        return {
-            one.mac: (node.name, one.name)
-            for node in self._bundle.nodes.values()
-            for one in node.interfaces.values()
-            if one.mac
-        }
+        """The interface of each MAC; members of a bond use that of the bond."""
+        ends = [(node.name, one) for node in self._bundle.nodes.values() for one in node.interfaces.values()]
+        own = {one.permanent: (name, one.name) for name, one in ends if one.permanent}
+        return own | {one.mac: (name, one.name) for name, one in ends if one.mac and not one.master}
 
     def _own_macs(self, name: str) -> frozenset[str]:
-        return frozenset(one.mac for one in self._bundle.nodes[name].interfaces.values())
+        own = self._bundle.nodes[name].interfaces.values()
+        return frozenset(mac for one in own for mac in (one.mac, one.permanent) if mac)
 
     @cached_property
     def _of_gateway(self) -> Mapping[str, frozenset[str]]:
@@ -225,12 +224,20 @@ class Wire:
         networks = [ip_interface(address) for address in self._owners[owned][1].addresses]
         return any(str(one.ip) == owned and ip_address(ip) in one.network for one in networks)
 
+    def _paused_end(self, sender: End, here: End) -> End | None:
+        """Return the end that an interface pauses; a bond does by the member where the capture was made."""
+        members = [(sender[0], one.name) for one in self._bundle.nodes[sender[0]].bonds().get(sender[1], ())]
+        for member in members:
+            if here in (member, self._peers.get(member)):
+                return self._peers.get(member)
+        return None if members else self._peers.get(sender)
+
     def _paused(self, capture: Capture) -> Iterator[Paused]:
         for (mac, priority), frames in capture.pauses.items():
             sender = self._of_mac.get(mac)
             here = (capture.node, capture.interface)
             if sender:
-                end = self._peers.get(sender)
+                end = self._paused_end(sender, here)
             else:
                 end = here if here in self._peers and not self._bundle.nodes[capture.node].switch else None
             who = f"{capture.name}: {mac} sends pause frames of priority {priority}"

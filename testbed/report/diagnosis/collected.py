@@ -1,7 +1,7 @@
 """The observations of a real cluster, from a bundle of what was collected there."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from testbed.protocol import Event, InterfaceRow, events
@@ -16,7 +16,7 @@ from testbed.report.diagnosis.rules.congestion_control import NOTIFICATIONS
 
 End = tuple[str, str]
 CHANNEL = re.compile(r"(?i)po(rt-?channel)?\d|bond")
-"""Names of port channels, whose members are not known."""
+"""Names of port channels: where one may lead is not known without its members."""
 STORMS = "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED"
 
 
@@ -37,7 +37,7 @@ def observations(bundle: Bundle) -> Observations:
     claimed = {(ip, mac): claimed_row(name, ip, mac) for _, name, ip, mac in wire.disputed()}.values()
     return Observations(
         sorted(found, key=lambda event: event["t"]),
-        [*(_row(node, one, peers) for node in bundle.nodes.values() for one in node.interfaces.values()), *claimed],
+        [*(row for node in bundle.nodes.values() for row in _rows(node, peers)), *claimed],
         list(_counted(bundle, wire, epoch)),
         {job.name: [_call(bundle, call, epoch) for call in job.calls] for job in bundle.jobs},
         {(job.name, rank): text for job in bundle.jobs for rank, text in job.logs.items()},
@@ -119,8 +119,12 @@ def _links(bundle: Bundle, epoch: int) -> Iterator[Event]:
 
 
 def _mtus(bundle: Bundle, peers: Mapping[End, End]) -> Iterator[Event]:
-    """Yield the MTUs of links of which both ends are known."""
-    known = {(node.name, one.name): one.mtu for node in bundle.nodes.values() for one in node.interfaces.values()}
+    """Yield the MTUs of links of which both ends are known. A member of a bond has that of the bond."""
+    known = {
+        (node.name, one.name): one.mtu or (node.interfaces[one.master].mtu if one.master else None)
+        for node in bundle.nodes.values()
+        for one in node.interfaces.values()
+    }
     for end, mtu in known.items():
         if mtu and known.get(peers.get(end, ("", ""))):
             yield _event(0, end[0], f"{end[1]} has MTU {mtu}", events.LINK(interface=end[1], mtu=mtu))
@@ -163,10 +167,16 @@ def _tables(bundle: Bundle, peers: Mapping[End, End], wire: Wire) -> Tables:
             port = entry.port or node.macs.get((vlan, entry.mac), "")
             text = UNANSWERED if entry.failed else entry.mac + (f" on {port}" if port else "")
             found[node.name, "nd" if ":" in ip else "arp", vlan, ip] = text
-        cabled = {(mac, port) for (_, mac), port in node.macs.items() if _leads(bundle, peers, (node.name, port), mac)}
+        bonds = node.bonds()
+        ends = {
+            port: [(node.name, one) for one in (port, *(member.name for member in bonds.get(port, ())))]
+            for port in node.macs.values()
+        }
+        cabled = {(mac, port) for (_, mac), port in node.macs.items() if _leads(bundle, peers, ends[port], mac)}
         well = {mac for mac, _ in cabled}
         for (vlan, mac), port in node.macs.items():
-            if not CHANNEL.match(port) and ((mac, port) in cabled or mac not in well):
+            known = not CHANNEL.match(port) or port in bonds
+            if (mac, port) in cabled or (known and mac not in well):
                 found[node.name, "fdb", vlan, mac] = f"on {port}"
     return found
 
@@ -179,11 +189,25 @@ def _of_host(node: Node, wire: Wire) -> Iterator[tuple[tuple[str, str, int, str]
             yield (node.name, "nd" if ":" in ip else "arp", vlan, ip), UNANSWERED if entry.failed else entry.mac
 
 
-def _leads(bundle: Bundle, peers: Mapping[End, End], end: End, mac: str) -> bool:
-    """Return whether a switch's port leads to the interface that has a MAC."""
-    peer = peers.get(end)
-    own = bundle.nodes[peer[0]].interfaces.get(peer[1]) if peer and peer[0] in bundle.nodes else None
-    return own is not None and own.mac == mac
+def _leads(bundle: Bundle, peers: Mapping[End, End], ends: Iterable[End], mac: str) -> bool:
+    """Return whether a switch's port, or a member of its port channel, leads to the interface that has a MAC."""
+    for end in ends:
+        peer = peers.get(end, ("", ""))
+        far = bundle.nodes.get(peer[0])
+        if far and mac in {one.mac for name in (peer[1], bundle.master(peer)) if (one := far.interfaces.get(name))}:
+            return True
+    return False
+
+
+def _rows(node: Node, peers: Mapping[End, End]) -> Iterator[InterfaceRow]:
+    bonds = node.bonds()
+    for one in node.interfaces.values():
+        row = _row(node, one, peers)
+        if one.master:
+            row["master"] = one.master
+        if one.name in bonds:
+            row["members"] = [member.name for member in bonds[one.name]]
+        yield row
 
 
 def _row(node: Node, one: Interface, peers: Mapping[End, End]) -> InterfaceRow:

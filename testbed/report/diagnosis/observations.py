@@ -36,6 +36,8 @@ SHOWN = (
 LOG_BYTES = 1 << 20
 """Bytes read from the end of a log."""
 D = TypeVar("D", bound=Data)
+End = tuple[str, str]
+"""A node and its interface."""
 Counters = Mapping[tuple[str, str, str], int]
 """Values by node, interface or RDMA device, and name."""
 
@@ -138,6 +140,56 @@ class Observations:
             if len({node for node, _ in ends}) > 1:
                 split.add((row["node"], row["interface"]))
         return {end: peer for end, peer in found.items() if end not in split and peer not in split}
+
+    @functools.cached_property
+    def members(self) -> Mapping[End, Sequence[End]]:
+        """The members of each bond."""
+        return {
+            (row["node"], row["interface"]): [(row["node"], member) for member in row["members"]]
+            for row in self.interfaces
+            if row.get("members")
+        }
+
+    @functools.cached_property
+    def bonds(self) -> Mapping[End, End]:
+        """The bond of each member."""
+        return {member: bond for bond, members in self.members.items() for member in members}
+
+    @functools.cached_property
+    def wires(self) -> Mapping[End, End]:
+        """The other end of each link, without bonds of which the links are known themselves."""
+        peers = self.peers
+        return {end: peer for end, peer in peers.items() if not any(one in peers for one in self.members.get(end, ()))}
+
+    def along(self, end: End) -> frozenset[End]:
+        """Return the ends of a link, with the bonds that they are members of; of a bond those of all its links."""
+        ends = {end, *self.members.get(end, ())}
+        ends |= {self.peers[one] for one in ends if one in self.peers}
+        return frozenset(ends | {self.bonds[one] for one in ends if one in self.bonds})
+
+    def ports_to(self, node: str, interface: str, switch: str) -> frozenset[str]:
+        """Return the ports of a switch that lead to an interface, with the port channels that they are members of."""
+        own = self._alike((node, interface))
+        ends = {self.peers[one] for one in own if one in self.peers}
+        ends |= {end for end, peer in self.peers.items() if peer in own}
+        ends |= {self.bonds[end] for end in ends if end in self.bonds}
+        port = self.owners.port(node, interface, switch)
+        return frozenset({name for at, name in ends if at == switch} | ({port} if port else set()))
+
+    def ends_at(self, node: str, interface: str) -> frozenset[str]:
+        """Return the nodes at which the links of an interface end, with an empty name for those that are not known."""
+        own = self._alike((node, interface)) - self.members.keys()
+        return frozenset(self.peers.get(one, ("", ""))[0] for one in own) or frozenset({""})
+
+    def _alike(self, end: End) -> frozenset[End]:
+        """Return an interface with its members, and those of its node with its MAC: members that nothing names."""
+        mac = self.rows[end]["mac"] if end in self.rows else ""
+        same = {
+            (row["node"], row["interface"])
+            for row in self.interfaces
+            if row["node"] == end[0] and mac and row["mac"] == mac and row["peer"]
+        }
+        return frozenset({end, *self.members.get(end, ()), *same})
 
     @functools.cached_property
     def rows(self) -> Mapping[tuple[str, str], InterfaceRow]:

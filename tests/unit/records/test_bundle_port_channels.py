@@ -77,9 +77,9 @@ def read(text: str, *, switch: bool = False) -> Node:
 def test_a_bond_of_a_host(text: str) -> None:
     node = read(text)
     bond = node.interfaces["bond0"]
-    assert [(one.name, one.permanent) for one in node.members("bond0")] == [("eth0", OWN), ("eth1", OWN)]
+    assert [(one.name, one.permanent) for one in node.bonds()["bond0"]] == [("eth0", OWN), ("eth1", OWN)]
     assert (bond.mode, bond.partner, bond.master) == ("802.3ad", PARTNER, "")
-    assert node.members("br0") == []
+    assert list(node.bonds()) == ["bond0"]
 
 
 def test_links_of_a_bond_that_are_up_and_down() -> None:
@@ -182,7 +182,7 @@ Flags: A - active, I - inactive, Up - up, Dw - Down, N/A - not available,
 )
 def test_port_channels_of_a_switch(text: str, name: str) -> None:
     node = read(text, switch=True)
-    members = [[one.name for one in node.members(name.format(number))] for number in (1, 10, 20)]
+    members = [[one.name for one in node.bonds().get(name.format(number), ())] for number in (1, 10, 20)]
     assert members == [["Ethernet1"], [], ["Ethernet49/1", "Ethernet50/1"]]
 
 
@@ -279,3 +279,29 @@ def test_what_makes_no_sense_gives_no_members(text: str) -> None:
     node = nodes.read("one", text + "\n", switch=True)
     assert {one.master for one in node.interfaces.values()} <= {""}
     assert (node.peer_link, node.pair) == ("", "")
+
+
+VLAN_JSON = {
+    "ifname": "bond0.100", "link": "bond0", "flags": ["UP", "LOWER_UP"], "mtu": 9000, "address": MAC,
+    "addr_info": [{"family": "inet", "local": "10.9.9.2", "prefixlen": 24, "scope": "global"}],
+    "linkinfo": {"info_kind": "vlan", "info_data": {"id": 100}},
+}  # fmt: skip
+VLAN_TEXT = f"""\
+6: bond0.100@bond0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9000 qdisc noqueue state UP group default qlen 1000
+    link/ether {MAC} brd ff:ff:ff:ff:ff:ff promiscuity 0 minmtu 0 maxmtu 65535
+    vlan protocol 802.1Q id 100 <REORDER_HDR>
+    inet 10.9.9.2/24 brd 10.9.9.255 scope global bond0.100
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_address_of_a_vlan_on_a_bond_is_one_of_its_rdma_device(own: bool, as_json: bool) -> None:
+    bond = BOND if own else BOND | {"addr_info": []}
+    lines = AS_TEXT.splitlines(keepends=True)
+    text = "".join(line for line in lines if own or "10.1.1.2" not in line) + VLAN_TEXT
+    if as_json:
+        text = f"### ip -j -d address\n{json.dumps([member('eth0'), member('eth1'), bond, VLAN_JSON])}\n"
+    node = read(f"{text}$ rdma link\nlink mlx5_bond_0/1 state ACTIVE physical_state LINK_UP netdev bond0\n")
+    assert node.interfaces["bond0"].addresses == (["10.1.1.2/24"] if own else ["10.9.9.2/24"])
+    assert node.interfaces["bond0.100"].addresses == (["10.9.9.2/24"] if own else [])

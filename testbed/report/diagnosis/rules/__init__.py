@@ -37,6 +37,7 @@ from testbed.report.diagnosis.rules.forwarding import (
 )
 from testbed.report.diagnosis.rules.link_failures import (
     downs,
+    goes_on,
     host_down,
     link_down,
     link_flap,
@@ -88,11 +89,14 @@ def remarks(case: Case) -> Iterator[tuple[int, str]]:
 
 def were_down(case: Case) -> Iterator[tuple[list[int], int, str]]:
     """Yield the links that were down, with their ranks."""
-    for down in downs(case):
+    every = downs(case)
+    for down in every:
         lasted = f"for {(down.until - down.since) / 1e9:.1f} s" if down.until else "to the end"
         ranks = ranks_at(case, down.node, down.interface)
         whose = f", that of {case.ranks(ranks)}," if ranks else ""
-        yield ranks, down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}"
+        bond = goes_on(case, down, every)
+        more = f"; {bond} goes on by its other links" if bond else ""
+        yield ranks, down.since, f"the link {link_name(case, down.node, down.interface)}{whose} was down {lasted}{more}"
 
 
 def unknown(case: Case) -> Finding:

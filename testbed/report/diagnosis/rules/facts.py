@@ -160,18 +160,28 @@ def lagging(case: Case) -> Iterator[tuple[int, str]]:
 def lost_packets(case: Case) -> Iterator[tuple[tuple[str, str], int, str]]:
     """Yield the places of lost packets, by the end of a link that sent them: dropped by its queue, or damaged, dropped
     or not received at the other end."""
-    growth = case.growth
+    growth, links = case.growth, _counted_links(case)
     for (node, interface, name), lost in growth.items():
-        if (node, interface) in case.seen.peers and find(name).role in ("damage", "drop"):
-            sender = case.seen.peers[node, interface] if name.startswith("rx_") else (node, interface)
+        if (node, interface) in links and find(name).role in ("damage", "drop"):
+            sender = links[node, interface] if name.startswith("rx_") else (node, interface)
             yield sender, lost, f"{node}:{interface}: {name} {lost}"
-    for node, interface in case.seen.peers:
+    for (node, interface), peer in links.items():
         sent = growth.get((node, interface, "tx_packets"), 0)
-        peer = case.seen.peers[node, interface]
         received = growth.get((*peer, "rx_packets"), 0)
         if sent - received >= LOST and (*peer, "rx_packets") in case.counters:
             missing = sent - received
             yield (node, interface), missing, f"{node}:{interface} sent {sent}, {peer[0]}:{peer[1]} received {received}"
+
+
+def _counted_links(case: Case) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the links by their ends, without bonds of which a member is counted itself."""
+    counted = {(node, place) for node, place, _ in case.counters}
+    members = case.seen.members
+    return {
+        end: peer
+        for end, peer in case.seen.peers.items()
+        if counted.isdisjoint((*members.get(end, ()), *members.get(peer, ())))
+    }
 
 
 def losses(case: Case) -> Iterator[tuple[int, str]]:

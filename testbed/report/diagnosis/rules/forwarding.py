@@ -204,9 +204,11 @@ def wrong_port(case: Case) -> Finding | None:
             continue
         here = text.removeprefix("on ")
         for ip, address in case.addresses.items():
-            port = case.seen.owners.port(address.owner.node, address.owner.interface, switch)
-            if address.owner.mac == mac and port and here != port:
+            own = address.owner.node, address.owner.interface
+            right = case.seen.ports_to(*own, switch) if address.owner.mac == mac else frozenset()
+            if right and here not in right and _elsewhere(case, own, (switch, here)):
                 ranks, owned = address.ranks, _owned_since(case, ip)
+                port = min(right, key=lambda name: ((switch, name) not in case.seen.members, name))
                 stall = f"{case.ranks(ranks)} stalled first: {switch} has its MAC {mac} on {here}; it is at {port}"
                 wrote = [
                     event for event, data in _written(case, switch, events.Fdb) if (data.mac, data.port) == (mac, here)
@@ -221,6 +223,15 @@ def wrong_port(case: Case) -> Finding | None:
                 since = max(learned or 0, owned)
                 return Finding("wrong-port", since, stall, ranks, own_link(case, ranks[0]), ip, facts)
     return None
+
+
+def _elsewhere(case: Case, own: tuple[str, str], end: tuple[str, str]) -> bool:
+    """Return whether no frame for a NIC may go by a switch's port that does not lead to it: another switch may have its
+    other links, and no other host has."""
+    if case.seen.ends_at(*own) == {end[0]} or own[0] in case.seen.owners.hosts:
+        return True
+    far = {case.seen.peers[one][0] for one in (end, *case.seen.members.get(end, ())) if one in case.seen.peers}
+    return bool(far - case.seen.gateways - {own[0]})
 
 
 def unresolved(case: Case) -> Finding | None:

@@ -1,6 +1,6 @@
 """The ends of links: times when they were down, their names, the ranks that use them; and the rules for these."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed.protocol import Event, events
@@ -35,6 +35,12 @@ class Down:
 
     def lasts(self, t: int) -> bool:
         return self.since <= t and (self.until is None or t < self.until)
+
+    def beside(self, other: "Down") -> bool:
+        """Return whether another end was down at the same time; at the end of the job, if this one was."""
+        if self.until is None or other.until is None:
+            return other.until is None and (self.until is None or other.since < self.until)
+        return other.since < self.until and self.since < other.until
 
 
 def downs(case: Case) -> list[Down]:
@@ -71,6 +77,27 @@ def _no_carrier(event: Event) -> bool:
     return event["data"].get("carrier") is False
 
 
+def goes_on(case: Case, down: Down, every: Sequence[Down]) -> str:
+    """Return the bond that goes on by other members without a link, empty if there is none. A NIC of a rank that is
+    itself a member is lost, and soft-RoCE's queue pairs end with the active member of a bond."""
+    end, seen = (down.node, down.interface), case.seen
+    if any(one in case.ports and one in seen.bonds for one in (end, seen.peers.get(end))):
+        return ""
+    bonds = sorted(one for one in seen.along(end) if one in seen.members)
+    gone = {(one.node, one.interface) for one in every if down.beside(one)} if bonds else set()
+    for bond in bonds:
+        left = [one for one in seen.members[bond] if gone.isdisjoint(_needed(case, one))]
+        if left and not (seen.whole and seen.rows[bond].get("mode") == "active-backup"):
+            return f"{bond[0]}:{bond[1]}"
+    return ""
+
+
+def _needed(case: Case, member: tuple[str, str]) -> set[tuple[str, str]]:
+    """Return what must be up for a member of a bond to carry anything: both ends, and their bonds."""
+    ends = {member, case.seen.peers.get(member, member)}
+    return ends | {case.seen.bonds[one] for one in ends if one in case.seen.bonds}
+
+
 def link_name(case: Case, node: str, interface: str) -> str:
     """Return the same name of a link from either end, the switch's end first: ``leaf2:e2 - n3:eth1``."""
     first, peer = (node, interface), case.seen.peers.get((node, interface))
@@ -89,7 +116,8 @@ def ranks_at(case: Case, node: str, interface: str) -> list[int]:
     """Return the ranks that use this link alone: those whose NIC is an end of it; without a device those of the host.
     Other interfaces of a real host are not those of ranks whose NIC is known."""
     ends = [(node, interface), case.seen.peers.get((node, interface), ("", ""))]
-    found = [rank for end in ends for rank in case.ports.get(end, ())]
+    bonds = sorted(case.seen.along(ends[0]).difference(ends))
+    found = [rank for end in (*ends, *bonds) for rank in case.ports.get(end, ())]
     known = set() if case.seen.whole else {rank for ranks in case.nics.values() for rank in ranks}
     others = (rank for end, _ in ends if end not in case.seen.gateways for rank in case.ranks_on(end))
     return found or [rank for rank in others if rank not in known]
@@ -103,8 +131,8 @@ def host_down(case: Case) -> Finding | None:
         for end in own, case.seen.peers.get(own, own):
             by_end.setdefault(end, down)
     for host in dict.fromkeys(case.job.hosts):
-        links = [end for end in case.seen.peers if end[0] == host]
-        if len(links) < 2 or not all(end in by_end for end in links):
+        links = [end for end in case.seen.wires if end[0] == host]
+        if _are_one(case, links) or not all(end in by_end for end in links):
             continue
         found = sorted((by_end[end] for end in links), key=lambda down: down.since)
         if found[-1].since - found[0].since > AT_ONCE_NS:
@@ -119,6 +147,11 @@ def host_down(case: Case) -> Finding | None:
     return None
 
 
+def _are_one(case: Case, links: Iterable[tuple[str, str]]) -> bool:
+    """Return whether links are fewer than two, or those of one bond."""
+    return len({case.seen.bonds.get(end, end) for end in links}) < 2
+
+
 def nic_down(case: Case) -> Finding | None:
     """Find a host's own end of a link that is down."""
     return _down(case, "nic-down", lambda down: not _of_switch(case, down), "its own NIC {link} is down")
@@ -127,14 +160,18 @@ def nic_down(case: Case) -> Finding | None:
 def switch_down(case: Case) -> Finding | None:
     """Find a switch whose links are all down, and ranks that use them."""
     ends: dict[tuple[str, str], Down] = {}
-    for down in downs(case):
+    every = downs(case)
+    for down in every:
         if down.until is None:
             own = down.node, down.interface
             ends |= {own: down, case.seen.peers.get(own, own): down}
     for switch in sorted(case.seen.gateways):
-        links = [end for end in case.seen.peers if end[0] == switch]
-        ranks = sorted({rank for end in links for rank in ranks_at(case, *end)})
-        if len(links) < 2 or not ranks or not all(end in ends for end in links):
+        links = [end for end in case.seen.wires if end[0] == switch]
+        if _are_one(case, links) or not all(end in ends for end in links):
+            continue
+        cut = [end for end in links if not goes_on(case, ends[end], every)]
+        ranks = sorted({rank for end in cut for rank in ranks_at(case, *end)})
+        if not ranks:
             continue
         since = min(ends[end].since for end in links)
         text = f"{case.ranks(ranks)} stalled first: all links of {switch} are down"
@@ -158,8 +195,9 @@ def link_flap(case: Case) -> Finding | None:
     stuck = case.stuck
     if stuck is None or case.job.status != "RETRY_EXC_ERR":
         return None
-    for down in downs(case):
-        if down.until is None or down.until <= stuck.began or not _carries(case, down):
+    every = downs(case)
+    for down in every:
+        if down.until is None or down.until <= stuck.began or not _carries(case, down) or goes_on(case, down, every):
             continue
         ranks, name = ranks_at(case, down.node, down.interface), link_name(case, down.node, down.interface)
         seconds = (down.until - down.since) / 1e9
@@ -197,15 +235,26 @@ def silent_link(case: Case) -> Finding | None:
 
 def _down(case: Case, cause: str, which: Callable[[Down], bool], words: str) -> Finding | None:
     when = stopped(case) + BEHIND_NS if case.stuck else case.job.ended
-    found = [down for down in downs(case) if which(down) and down.until is None and _carries(case, down)]
+    every = [down for down in downs(case) if down.until is None]
+    ends = {(down.node, down.interface) for down in every}
+    found = [
+        down
+        for down in every
+        if which(down) and _carries(case, down) and not goes_on(case, down, every)
+        # Its members are the place.
+        if ends.isdisjoint(case.seen.members.get((down.node, down.interface), ()))
+    ]
     if not found:
         return None
     down = min(found, key=lambda one: (one.since > when, not _of_a_rank(case, one), one.since))
     ranks = ranks_at(case, down.node, down.interface)
     name = link_name(case, down.node, down.interface)
-    whose = words.format(link=name)
+    bonds = sorted(one for one in case.seen.along((down.node, down.interface)) if one in case.ports)
+    beside = [one for one in every if (one.node, one.interface) in case.seen.members.get(bonds[0], ())] if bonds else []
+    whose = words.format(link=name) + (f", and with it all links of {':'.join(bonds[0])}" if beside[1:] else "")
     text = f"{case.ranks(ranks)} stalled first: {whose}" if ranks else f"the link {name} is down"
-    facts = evidence((down.since, f"{down.node}: {down.why}"), stalls(case), hits(case), retries(case))
+    shown = dict.fromkeys((one.since, f"{one.node}: {one.why}") for one in (down, *beside))
+    facts = evidence(iter(shown), stalls(case), hits(case), retries(case))
     return Finding(cause, down.since, text, ranks, name, evidence=facts)
 
 
@@ -219,5 +268,4 @@ def _carries(case: Case, down: Down) -> bool:
 
 
 def _of_a_rank(case: Case, down: Down) -> bool:
-    ends = (down.node, down.interface), case.seen.peers.get((down.node, down.interface), ("", ""))
-    return any(end in case.ports for end in ends)
+    return not case.seen.along((down.node, down.interface)).isdisjoint(case.ports)

@@ -191,7 +191,7 @@ def mtu_mismatch(case: Case) -> Finding | None:
     known = _changed_mtus(case)
     for end, (mtu, since) in known.items():
         other = known.get(case.seen.peers.get(end, ("", "")))
-        if (other and other[0] == mtu) or not (ranks := ranks_at(case, *end)):
+        if (other[0] == mtu if other else not case.seen.whole) or not (ranks := ranks_at(case, *end)):
             continue
         if other and _fits(case, end, mtu, other[0]):
             continue

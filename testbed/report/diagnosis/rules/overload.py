@@ -79,7 +79,7 @@ def uneven_links(case: Case) -> Finding | None:
 def _parallel_links(case: Case) -> list[list[End]]:
     """Return the ends that send from one switch to another, where there are several."""
     found: dict[tuple[str, str], list[End]] = defaultdict(list)
-    for end, peer in sorted(case.seen.peers.items()):
+    for end, peer in sorted(case.seen.wires.items()):
         if {end[0], peer[0]} <= case.seen.gateways:
             found[end[0], peer[0]].append(end)
     return [ends for ends in found.values() if len(ends) > 1]

@@ -9,7 +9,7 @@ from statistics import median
 from testbed.protocol import events
 from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.rules.facts import OF_THE_NETWORK, SHARE, SLOWER, Finding, stopped
-from testbed.report.diagnosis.rules.link_failures import downs, link_name, own_link, ranks_at
+from testbed.report.diagnosis.rules.link_failures import downs, goes_on, link_name, own_link, ranks_at
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
 """The end of a rank in its launcher's text, or a Python exception."""
@@ -51,7 +51,9 @@ def wrong_gid(case: Case) -> Finding | None:
 
 def _no_port(case: Case, rank: int, line: str) -> Finding | None:
     """Find that the link of a rank which cannot use its device was down: UCX says the same of a port that is down."""
-    down = next((down for down in downs(case) if rank in ranks_at(case, down.node, down.interface)), None)
+    every = downs(case)
+    own = (down for down in every if rank in ranks_at(case, down.node, down.interface))
+    down = next((down for down in own if not goes_on(case, down, every)), None)
     if down is None:
         return None
     until = "is down" if down.until is None else f"was down for {(down.until - down.since) / 1e9:.1f} s"
@@ -97,7 +99,9 @@ def metadata_network(case: Case) -> Finding | None:
         return None
     host = job.hosts[job.rank]
     data = {interface for node, interface in case.ports if node == host}
-    other = [end for end in case.seen.peers if end[0] == host and end[1] not in data]
+    other = [
+        end for end in case.seen.wires if end[0] == host and data.isdisjoint((end[1], case.seen.bonds.get(end, end)[1]))
+    ]
     link = link_name(case, *other[0]) if len(other) == 1 else ""
     text = (
         f"the launcher lost contact with {case.rank(job.rank)}; its RDMA device and its link of the data network are "

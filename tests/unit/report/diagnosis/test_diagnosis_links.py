@@ -157,3 +157,33 @@ def test_the_flows_over_the_link_of_a_finding_are_named(run: Builder) -> None:
     assert found(one) == ("link-down", [3], "leaf2:e3 - n3:eth1")
     assert one.json()["flows"] == [[0, 3], [3, 0]]
     assert one.case.over("leaf1:up - leaf2:up") == [(0, 3), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "down", "cause"),
+    [
+        ("802.3ad", ["e8"], "unknown"),
+        ("802.3ad", ["e8", "e9"], "link-down"),
+        ("802.3ad", ["po1"], "link-down"),
+        ("active-backup", ["e8"], "link-down"),
+    ],
+)
+def test_a_link_of_a_bond_is_the_cause_where_the_bond_ends_with_it(
+    run: Builder, mode: str, down: list[str], cause: str
+) -> None:
+    rows = run.topology["interfaces"]
+    own = next(row for row in rows if (row["node"], row["interface"]) == ("n0", "eth1"))
+    rows.remove(own)
+    for port, nic in ("e8", "eth8"), ("e9", "eth9"):
+        rows.append(interface("leaf1", "switch", port, f"n0:{nic}", "02:00:00:03:00:01", master="po1"))
+        rows.append(interface("n0", "host", nic, f"leaf1:{port}", "02:00:00:03:00:02", master="bond0"))
+    if mode == "802.3ad":
+        rows.append(interface("leaf1", "switch", "po1", "n0:bond0", "", members=["e8", "e9"]))
+    bond = {"interface": "bond0", "peer": "leaf1:po1", "members": ["eth8", "eth9"], "mode": mode}
+    rows.append({**own, **bond})
+    run.starts()
+    for port in down:
+        run.link(2, "leaf1", port, "down")
+    one = run.ends(9, **DIED).diagnosis()
+    assert one.finding.cause == cause
+    assert one.finding.ranks == ([0] if cause == "link-down" else [1])
