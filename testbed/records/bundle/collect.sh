@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints what `testbed diagnose --from` reads of a host, or of a switch with Linux (SONiC, Cumulus): addresses, neighbours,
-# MACs, RDMA devices, LLDP, and counters, twice. It installs and changes nothing; programs that are missing are left out.
+# Prints what `testbed diagnose --from` reads of a host, or of a switch with Linux (SONiC, Cumulus): addresses,
+# neighbours, MACs, bonds, RDMA devices, LLDP, and counters, twice. It installs and changes nothing; programs that are
+# missing are left out.
 #
 #   for host in gpu1 gpu2; do
 #       ssh "$host" sudo sh -s "$(date +%s.%N)" < collect.sh > bundle/hosts/"$host".txt &
@@ -35,6 +36,10 @@ show ip -j -6 route
 show ip -j -s neighbour
 show bridge -j -s fdb
 show bridge -j vlan
+for bond in $(ls /proc/net/bonding 2>/dev/null); do
+    show cat /proc/net/bonding/"$bond"
+done
+show clagctl
 show rdma -j link
 for nic in $(nics); do
     show ethtool "$nic"
