@@ -20,7 +20,6 @@ CHANNEL = re.compile(r"Port Channel (?P<name>Port-Channel\d{1,5})\b.*")
 BUNDLED = re.compile(r"\s*(?P<port>Et[\w/.]{1,20})\s+(?:Bundled|Collecting|Distributing)\b.*")
 VPC_LINK = re.compile(r"\d{1,5}\s+(?P<port>Po\d{1,5})\s+(?:up|down)\b.*")
 NAME = re.compile(r"[^\s/:]{1,64}")
-NOBODY = "00:00:00:00:00:00"
 
 
 def take(node: Node, command: str, output: str) -> bool:
@@ -61,9 +60,9 @@ def _bonding(node: Node, bond: str, lines: list[str]) -> None:
 
 
 def partner(text: str) -> str:
-    """Return the MAC of a partner; empty for the one that stands for none."""
+    """Return the MAC of a partner; empty for what stands for none, or is a group's."""
     mac = colons(text)
-    return "" if mac == NOBODY else mac
+    return mac if mac.strip("0:") and not int(mac[:2], 16) & 1 else ""
 
 
 def _lacp(node: Node, lines: list[str]) -> None:

@@ -82,6 +82,11 @@ def test_a_bond_of_a_host(text: str) -> None:
     assert list(node.bonds()) == ["bond0"]
 
 
+@pytest.mark.parametrize("mac", ["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "01:80:c2:00:00:02", "none"])
+def test_a_bond_without_a_partner(mac: str) -> None:
+    assert read(PROC.replace(PARTNER, mac)).interfaces["bond0"].partner == ""
+
+
 def test_links_of_a_bond_that_are_up_and_down() -> None:
     node = read(PROC)
     assert [node.interfaces[name].carrier for name in ("bond0", "eth0", "eth1")] == [True, True, False]

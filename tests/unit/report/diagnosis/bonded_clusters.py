@@ -10,7 +10,7 @@ RETRIES = "NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 0, ven
 
 
 def mac(host: str) -> str:
-    return f"02:00:0{host[-1]}:00:00:01"
+    return f"0c:42:a1:00:0{host[-1]}:01"
 
 
 def dots(text: str) -> str:

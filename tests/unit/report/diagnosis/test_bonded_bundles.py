@@ -155,7 +155,7 @@ def test_members_that_only_their_mac_names(two: Cluster) -> None:
 def test_a_stale_entry_for_a_rank_on_a_bond(two: Cluster) -> None:
     directory = two.write()
     path = directory / "switches/leaf2.txt"
-    old, new = "0:03:12    0200.0200.0001", "0:03:12    0200.0700.0001"
+    old, new = "0:03:12    0c42.a100.0201", "0:03:12    0c42.a100.0701"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     [job] = diagnose_bundle(Bundle.read(directory))
@@ -207,7 +207,7 @@ def test_ports_of_a_bond_by_their_macs_alone(two: Cluster) -> None:
 def test_lldp_names_members_by_their_own_macs_or_by_that_of_the_bond(two: Cluster) -> None:
     first = dots(mac("gpu1"))
     two.lldp["leaf1"][0] = ("Et1", "gpu1", first)
-    two.lldp["leaf2"][0] = ("Et1", "gpu1", "0200.0100.0002")
+    two.lldp["leaf2"][0] = ("Et1", "gpu1", "0c42.a100.0102")
     peers = Bundle.read(two.write()).peers
     assert (peers["leaf1", "Ethernet1"], peers["leaf2", "Ethernet1"]) == (("gpu1", "eth0"), ("gpu1", "eth1"))
     for row in two.rows["gpu1"][:2]:
