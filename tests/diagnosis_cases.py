@@ -4,7 +4,7 @@ LAST = ([3], "leaf2:e2 - n3:eth1")
 """The rank and the link that break in training-smoke."""
 DEAD = ("link-down", [1], "leaf2:e1 - n1:eth1")
 """The node that dies in standby-takes-address."""
-LOST = ("link-down", [2], "leaf:e3 - n2:eth1")
+LOST = ("host-down", [2], "leaf:e3 - n2:eth1")
 """The node that dies in elastic-restart."""
 OLD = [("stale-neighbour", [rank], f"leaf:e{rank + 1} - node{rank + 1}:eth1") for rank in (0, 1)]
 """The ranks of pod-churn-100-jobs whose address was another pod's."""

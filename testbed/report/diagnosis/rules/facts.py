@@ -60,12 +60,19 @@ OF_THE_NETWORK = re.compile(
     r"unhandled timeout error|unreachable|Endpoint timeout|No route to host|Connection (reset|closed)|[Tt]imed out"
     r"|Dist(Backend|Store|Network)Error|nccl\w*Error|NCCL [Ee]rror|ProcessGroupNCCL|remote process exited"
 )
+OWN = re.compile(r"Address already in use|EADDRINUSE")
+"""An error of the host itself, whoever raises it."""
 LOST = 3
 """Packets that a sound link may lose while its ends are read one after the other."""
 SLOWER = 3.0
 """Minimum ratio of a slow rank's or link's time to the median of the others."""
 SHARE = 0.2
 """Minimum share of the job's time in and between collectives that a slow rank or link costs."""
+
+
+def of_the_network(text: str) -> bool:
+    """Return whether the end of a rank may be that of the network, by its words."""
+    return bool(OF_THE_NETWORK.search(text)) and not OWN.search(text)
 
 
 def stopped(case: Case) -> int:

@@ -8,10 +8,10 @@ from testbed.report.diagnosis.case import Case
 from testbed.report.diagnosis.observations import at
 from testbed.report.diagnosis.rules.facts import (
     BEHIND_NS,
-    OF_THE_NETWORK,
     Finding,
     evidence,
     hits,
+    of_the_network,
     retries,
     stalls,
     stopped,
@@ -264,7 +264,7 @@ def _carries(case: Case, down: Down) -> bool:
         return True
     peer = case.seen.peers.get((down.node, down.interface), ("", ""))[0]
     of_switches = {down.node, peer} <= case.seen.gateways
-    return of_switches and bool(case.job.status or case.job.late or OF_THE_NETWORK.search(case.job.failure))
+    return of_switches and bool(case.job.status or case.job.late or of_the_network(case.job.failure))
 
 
 def _of_a_rank(case: Case, down: Down) -> bool:

@@ -12,7 +12,6 @@ from testbed.report.diagnosis.rules.balance import SMALL, large_only, missing
 from testbed.report.diagnosis.rules.facts import (
     LOST,
     MOST_FACTS,
-    OF_THE_NETWORK,
     SHARE,
     SLOWER,
     Finding,
@@ -20,6 +19,7 @@ from testbed.report.diagnosis.rules.facts import (
     hits,
     losses,
     lost_packets,
+    of_the_network,
     refused,
     retries,
     stopped,
@@ -229,7 +229,7 @@ def _first_mtus(case: Case) -> Mtus:
 def _narrow(case: Case, changed: Mtus) -> Finding | None:
     """Find a link between switches that full packets of ranks on both sides do not fit through, and a job that died of
     the network. Where paths are known it is on one of them."""
-    if case.job.ok or not (case.job.status or OF_THE_NETWORK.search(case.job.failure)):
+    if case.job.ok or not (case.job.status or of_the_network(case.job.failure)):
         return None
     known = {**_first_mtus(case), **changed}
     sizes = [known.get(end, (ETHERNET_MTU, 0))[0] for end in case.nics]

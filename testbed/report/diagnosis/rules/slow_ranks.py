@@ -8,7 +8,7 @@ from statistics import median
 
 from testbed.protocol import events
 from testbed.report.diagnosis.case import Case
-from testbed.report.diagnosis.rules.facts import OF_THE_NETWORK, SHARE, SLOWER, Finding, stopped
+from testbed.report.diagnosis.rules.facts import SHARE, SLOWER, Finding, of_the_network, stopped
 from testbed.report.diagnosis.rules.link_failures import downs, goes_on, link_name, own_link, ranks_at
 
 DIED = re.compile(r"ended (by|with|without) |called MPI_Abort|[\w.]+(Error|Exception|Interrupt)\b")
@@ -26,7 +26,7 @@ FEWEST = 5
 def rank_died(case: Case) -> Finding | None:
     """Find a rank that ended with a text that is not about the network."""
     job = case.job
-    if job.rank is None or job.status or OF_THE_NETWORK.search(job.failure) or not DIED.match(job.failure):
+    if job.rank is None or job.status or of_the_network(job.failure) or not DIED.match(job.failure):
         return None
     calls = [call for call in case.calls if call.rank == job.rank]
     last = max((call.ended or call.began for call in calls), default=job.ended)

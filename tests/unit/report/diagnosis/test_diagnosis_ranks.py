@@ -100,3 +100,18 @@ def test_a_launcher_that_lost_a_rank_whose_network_is_well(run: Builder, again: 
     if not again:
         assert found(one) == ("metadata-network", [3], "mgmt:p3 - n3:mgmt0")
         assert "the launcher lost contact with rank 3 on n3" in one.finding.text
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "torch.distributed.DistNetworkError: The server socket has failed to bind: Address already in use",
+            "rank-died",
+        ),
+        ("torch.distributed.DistNetworkError: Connection reset by peer", "unknown"),
+    ],
+)
+def test_a_port_that_is_taken_is_no_trouble_of_the_network(said: str, cause: str, run: Builder) -> None:
+    one = run.starts().ends(3, rank=2, host="n2", status="", failure=said).diagnosis()
+    assert one.finding.cause == cause
