@@ -2,7 +2,7 @@
 
 LAST = ([3], "leaf2:e2 - n3:eth1")
 """The rank and the link that break in training-smoke."""
-DEAD = ("link-down", [1], "leaf2:e1 - n1:eth1")
+DEAD = ("host-down", [1], "leaf2:e1 - n1:eth1")
 """The node that dies in standby-takes-address."""
 LOST = ("host-down", [2], "leaf:e3 - n2:eth1")
 """The node that dies in elastic-restart."""
