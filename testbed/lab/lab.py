@@ -169,8 +169,6 @@ class Lab:
             raise InputError(f"{pods[0]} is a pod", hint="Delete it, and its workload makes another one.")
         if off := [one.name for one in machines if one.off]:
             raise InputError(f"{off[0]} is down already")
-        for host in machines:
-            rebooting.require_links(host)
         lost = []
         if not gracefully:
             inside = [node for node in self.nodes.values() if isinstance(node, Pod) and node.host in machines]

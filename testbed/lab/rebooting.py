@@ -24,18 +24,11 @@ RULES = (0, 32766, 32767)
 LINKS_S = 60.0
 
 
-def require_links(host: Host) -> None:
-    """InputError if a host does not have all its links."""
-    if lost := [str(end) for end in host.interfaces.values() if end.plan and end.gone]:
-        raise InputError(f"{lost[0]} is gone: a command has deleted it", hint="`testbed down`, then `testbed up`.")
-
-
 def cut(hosts: Sequence[Host], namespaces: Iterable[str]) -> None:
     """Take the power from hosts, with their pods' `namespaces`: nothing there does or sends any more."""
     with at_once():
-        for host in hosts:
-            for end in _cables(host).values():
-                end.down()
+        for end in (end for host in hosts for end in _cables(host).values() if not end.gone):
+            end.down()  # a NIC that a pod has loses its carrier when it comes back
         processes.end_all(*(host.namespace for host in hosts), *namespaces)
 
 
@@ -46,6 +39,8 @@ def _cables(host: Host) -> dict[int, HostInterface]:
 
 def power_off(host: Host) -> None:
     """End all that runs on a host, and what its kernel has; its links lose their carrier."""
+    if lost := [str(end) for end in host.interfaces.values() if end.plan and end.gone]:
+        raise InputError(f"{lost[0]} is gone: a command has deleted it", hint="`testbed down`, then `testbed up`.")
     host.context.emit(events.REBOOT(state="off"), host.name, f"{host.name} goes down")
     host.off = True
     host.boots += 1
