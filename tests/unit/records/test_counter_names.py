@@ -41,7 +41,7 @@ def lossless(*, switch: bool) -> dict[str, int]:
 def of_queue() -> dict[str, int]:
     """The counters of a link with a rate and a queue."""
     node = SimpleNamespace(kernel=SimpleNamespace())
-    unshaped: Any = SimpleNamespace(_port=SimpleNamespace(node=node), shaped=False, _dropped=0)
+    unshaped: Any = SimpleNamespace(_port=SimpleNamespace(node=node), shaped=False, secret=False, _dropped=0)
     quality = SimpleNamespace(rate=1)
     sends = SimpleNamespace(quality=quality, shaped=True, counters=lambda: Direction.counters(unshaped))
     interface: Any = SimpleNamespace(port=None, _sends=sends)
