@@ -141,8 +141,8 @@ class LiveRequest(Request[R_co], Generic[R_co]):
 
 class Exec(LiveRequest[int], handler="node_programs:run"):
     """Run a command on a node; the response is its exit status, 128 + N of a signal. Reports are `out` and `err`, both
-    base64, and `took`: the bytes received of input that comes later. With `terminal` it gets its own terminal, without
-    `given` and `input` no input."""
+    base64, `took`: the bytes received of input that comes later, and `late`: its limit is over. With `terminal` it gets
+    its own terminal, without `given` and `input` no input."""
 
     node: str
     command: list[str]
@@ -153,6 +153,8 @@ class Exec(LiveRequest[int], handler="node_programs:run"):
     """True if input will come, and its end."""
     detach: bool = False
     """True if it runs on by itself: the response comes at its start, its output is a file of the lab."""
+    limit_s: float | None = None
+    """Seconds of the lab after which it is ended, as a terminal that goes away does it."""
 
 
 class Inspect(LiveRequest[LabState], handler="inspecting:inspect", touches=False):

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import tempfile
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,9 @@ class Program:
             self._input.write(base64.b64decode(request.given))
             self._input.write(b"")
         self._pidfd = os.pidfd_open(self._popen.pid)
+        self._cancel_limit: Callable[[], None] | None = None
+        if request.limit_s is not None:
+            self._cancel_limit = call.lab.scheduler.after(request.limit_s, self._on_limit)
         call.watch(self._pidfd, self._on_end)
         call.server.ends_with(node)
 
@@ -118,6 +122,10 @@ class Program:
             case {"stop": True}:
                 self._stop()
 
+    def _on_limit(self) -> None:
+        self._call.report(late=True)
+        self._stop()
+
     def _stop(self) -> None:
         """End it and what it started, as a terminal that goes away does; kill soon whatever ignores that."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
@@ -135,6 +143,8 @@ class Program:
         """Send the rest of the output, and the status: the program has ended. Children that it left may go on."""
         self._call.unwatch(self._pidfd)
         os.close(self._pidfd)
+        if self._cancel_limit:
+            self._cancel_limit()
         status = self._popen.wait()
         for stream in self._streams.values():
             stream.finish()
