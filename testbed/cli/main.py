@@ -69,6 +69,7 @@ COMMANDS = {
         "testbed.cli.incident.incident_commands:incident",
         "Work on a lab in which something is wrong that nobody tells.",
     ),
+    "mcp": ("testbed.cli.mcp.mcp_command:mcp", "Serve labs to assistants as tools: a server for MCP."),
     "metrics": ("testbed.cli.metrics", "Print alarms and a dashboard for the metrics of labs."),
     "save": ("testbed.cli.live.change_commands:save", "Write a lab's topology file, with the changes made by hand."),
     "deploy": ("testbed.cli.live.containerlab_commands:deploy", "The same as `up`, with containerlab's flags."),

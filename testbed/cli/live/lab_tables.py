@@ -34,12 +34,17 @@ def show_labs(labs: Sequence[Lab]) -> None:
 
 
 def reason(lab: Lab) -> str:
+    """Return why a lab is dead, in a sentence, and where there is more to read."""
+    more = len([line for line in lab.why.splitlines() if line.strip()]) > 1
+    return f"{brief(lab)} ({plain(lab.directory / LOG)} has more)" if more else brief(lab)
+
+
+def brief(lab: Lab) -> str:
     """Return why a lab is dead, in a sentence: of a traceback its last line."""
     lines = [line.strip() for line in lab.why.splitlines() if line.strip()]
-    if len(lines) <= 1:
-        return plain("".join(lines))
-    last = lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0]
-    return plain(f"{last} ({lab.directory / LOG} has more)")
+    if not lines:
+        return ""
+    return plain(lines[-1] if any(line.startswith("Traceback") for line in lines) else lines[0])
 
 
 def faults(state: LabState) -> Table:

@@ -50,6 +50,11 @@ class Connection:
             with contextlib.suppress(BrokenPipeError):
                 self._order.close()
 
+    def abort(self) -> None:
+        """Disconnect, from any thread: who waits for a message gets an error, the lab stops what was asked of it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def fileno(self) -> int:
         return self._socket.fileno()
 

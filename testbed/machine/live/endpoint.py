@@ -22,14 +22,14 @@ ANSWER_S = 10.0
 """Wall seconds for a scrape: Prometheus' own default limit."""
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket that listens on `port`; 0 is any free port. InputError on failure."""
+def listen(port: int, option: str = "--metrics") -> socket.socket:
+    """Return a socket that listens on `port` of an option; 0 is any free port. InputError on failure."""
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
         raise InputError(
-            f"metrics cannot be served at {LOOPBACK}:{port}: {os.strerror(error.errno or 0)}",
-            hint="Choose another port; --metrics 0 takes a free one.",
+            f"{option.lstrip('-')} cannot be served at {LOOPBACK}:{port}: {os.strerror(error.errno or 0)}",
+            hint=f"Choose another port; {option} 0 takes a free one.",
         ) from None
 
 

@@ -1,6 +1,6 @@
 """The recipes for parts of labs, each with a trivial example."""
 
-from recipe_tree import Tree, recipe
+from recipe_tree import ROOT, Tree, recipe
 
 
 @recipe("A node kind")
@@ -245,4 +245,39 @@ def cni_plugin(tree: Tree) -> None:
         assert contract.answer(call, given, json.dumps(config).encode()) == (0, '{"word": "hello"}')
         status, output = contract.answer(call, given, json.dumps({**config, "wrod": 1}).encode())
         assert status == 1 and "wrod is unknown" in output
+    """)
+
+
+@recipe("A tool for assistants")
+def tool(tree: Tree) -> None:
+    tree.add(
+        "cli/mcp/reading_tools.py",
+        '''
+
+        class Size(TypedDict):
+            nodes: int
+
+
+        def size(lab: LabCalls) -> Size:
+            """Count the nodes of the lab."""
+            return {"nodes": len(lab.ask(live.Inspect())["nodes"])}
+        ''',
+    )
+    tree.insert("cli/mcp/tool_list.py", "TOOLS = (\n", '    ToolEntry(reading_tools.size, "reads"),\n')
+    tree.check(f"""
+        import asyncio, os, sys, tempfile
+        os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()
+        sys.path.insert(0, {str(ROOT / "tests/unit/cli")!r})
+        from fake_lab import fake_lab
+        from mcp import Client
+        from testbed.cli.mcp.lab_calls import Access
+        from testbed.cli.mcp.mcp_server import server
+
+        async def called():
+            async with Client(server(Access())) as client:
+                return (await client.call_tool("size", {{}})).structured_content
+
+        state = {{"name": "pair", "now_s": 0.0, "nodes": [], "faults": []}}
+        with fake_lab({{"Inspect": lambda _: [{{"response": state}}]}}):
+            assert asyncio.run(called()) == {{"nodes": 0}}
     """)
