@@ -86,6 +86,7 @@ examples: ready
 	@.venv/bin/python tests/docs/counters.py
 	@.venv/bin/python tests/docs/faults.py
 	@.venv/bin/python tests/docs/events.py
+	@.venv/bin/python tests/docs/assistants.py
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade \
 		--target build/notebooks --requirement tests/docs/notebooks.lock
 	@PYTHONPATH=build/notebooks:. .venv/bin/python tests/docs/notebook.py

@@ -1,4 +1,5 @@
-"""The public API: shipped scenarios import nothing else of testbed; docs/api.md and docs/faults.md are up to date."""
+"""The public API: shipped scenarios import nothing else of testbed; docs/api.md, docs/faults.md and the
+tools in docs/mcp.md are up to date."""
 
 import ast
 import re
@@ -14,7 +15,7 @@ import pytest
 from testbed.machine.scenarios import shipped
 
 TOP = Path(__file__).parents[2]
-PAGES = [TOP / "tests" / "docs" / name for name in ("api.py", "faults.py")]
+PAGES = [TOP / "tests" / "docs" / name for name in ("api.py", "assistants.py", "faults.py")]
 MODULES = ("testbed", "testbed.faults", "testbed.workload", "testbed.session", "testbed.errors")
 PROGRAMS = sorted(file for source in shipped() for file in (TOP / "scenarios" / source.name).rglob("*.py"))
 
