@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from testbed.cli.live.lab_tables import brief
 from testbed.errors import TestbedError
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
@@ -44,7 +45,9 @@ class LabCalls:
     @classmethod
     def of(cls, name: str, typed: str) -> LabCalls:
         """Return the calls to a lab by its name, or to the only one for no name. InputError if unclear."""
-        lab = labs.living(name)
+        lab = labs.named(name)
+        if not lab.alive():
+            raise TestbedError(f"lab {lab.name} is dead: {brief(lab)}", hint=f"`testbed down {lab.name}` removes it.")
         if lab.state == "starting":
             raise TestbedError(f"lab {lab.name} is not up yet", hint="Try again in some seconds.")
         return cls(lab, typed)

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -25,6 +26,8 @@ from testbed.cli.mcp.lab_calls import Access, LabCalls
 from testbed.cli.mcp.tool_list import ToolEntry, served
 from testbed.cli.words import plain_lines
 from testbed.errors import TestbedError
+from testbed.machine.live import labs
+from testbed.machine.shipped import PACKAGE
 from testbed.version import version
 
 MOST_CALLS = 8
@@ -115,7 +118,10 @@ def said(error: TestbedError) -> str:
     """Return an error as text, without paths of the host."""
     places = [(error.where, error.message), *error.also]
     lines = [message if where.startswith("/") or not where else f"{where}: {message}" for where, message in places]
-    return shortened(plain_lines("\n".join(filter(None, [*lines, error.hint]))), RESULT // 4)
+    text = plain_lines("\n".join(filter(None, [*lines, error.hint])))
+    for place in labs.root(), PACKAGE.parent, Path.cwd(), Path.home():
+        text = text.replace(f"{place}/", "…/")
+    return shortened(text, RESULT // 4)
 
 
 def run_stdio(access: Access) -> None:

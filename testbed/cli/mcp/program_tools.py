@@ -28,8 +28,9 @@ MOST_S = 3600.0
 MOST_INPUT = 1 << 20
 """Characters of a program's input."""
 
+Words = Annotated[list[str], Field(min_length=1)]
 Command = Annotated[
-    list[str] | str, Field(description='Words of a command, ["ip", "neigh"], or a line for sh: "ip neigh | wc -l".')
+    Words | str, Field(description='Words of a command, ["ip", "neigh"], or a line for sh: "ip neigh | wc -l".')
 ]
 Limit = Annotated[float, Field(gt=0, le=MOST_S, description="Seconds of the lab after which the command is ended.")]
 Interface = Annotated[str, Field(description="An interface as inspect names it: leaf1:e1, host1:eth1.")]

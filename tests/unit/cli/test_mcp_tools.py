@@ -168,6 +168,19 @@ def test_a_lab_that_is_not_there_is_named(pair: FakeLab) -> None:
     assert "There are: pair." in text
 
 
+def test_a_dead_lab_has_its_reason_and_no_traceback() -> None:
+    with fake_lab({}) as lab:
+        lab.record.now("dead", f"Traceback …\n  File {__file__}\nKeyError: 'eth1'\n")
+        assert "lab pair is dead: KeyError: 'eth1'" in error("inspect")
+        assert __file__ not in error("inspect") + json.dumps(found("labs"))
+
+
+def test_a_lab_that_is_starting_is_not_waited_for() -> None:
+    with fake_lab({}) as lab:
+        lab.record.now("starting")
+        assert "lab pair is not up yet" in error("inspect")
+
+
 def test_labs_have_no_path_of_the_host(pair: FakeLab) -> None:
     assert "/home" not in json.dumps(found("labs"))
 
@@ -296,6 +309,7 @@ def test_a_line_goes_to_sh_and_input_along() -> None:
         [request] = lab.requests("Exec")
         assert request["command"] == ["sh", "-c", "ip neigh | wc -l"]
         assert (base64.b64decode(request["given"]), request["limit_s"]) == (b"in\n", 5)
+        assert "at least 1 item" in error("exec", node="h1", command=[])
         assert "less than or equal to 3600" in error("exec", node="h1", command="true", timeout_s=3601)
 
 
@@ -501,6 +515,8 @@ def test_errors_have_no_path_of_the_host_and_the_hint() -> None:
 
     with fake_lab(wrong("/home/user/x")):
         assert error("topology") == "Error executing tool topology: it is wrong\nDo it."
+    with fake_lab({"Save": failed(TestbedError(f"{Path.home()}/x is damaged"))}):
+        assert error("topology") == "Error executing tool topology: …/x is damaged"
     with fake_lab(wrong("line 3")):
         assert "line 3: it is wrong" in error("topology")
 
