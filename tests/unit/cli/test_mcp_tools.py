@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import json
 import struct
 import time
@@ -59,11 +60,15 @@ def failed(error: TestbedError) -> Callable[[Any], list[dict[str, Any]]]:
     return lambda _: [{"error": messages.failure(error)}]
 
 
+made = functools.cache(server)
+"""A server for several tests: to make one takes a while."""
+
+
 def session(act: Callable[[Client], Awaitable[Any]], access: Access | None = None) -> Any:
     """What `act` returns with a client of a server."""
 
     async def run() -> Any:
-        async with Client(server(access or Access())) as client:
+        async with Client(made(access or Access())) as client:
             try:
                 return await act(client), None
             except MCPError as error:
