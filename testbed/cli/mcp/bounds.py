@@ -31,20 +31,19 @@ def clean(value: Any) -> Any:
 
 
 def bounded(result: dict[str, Any], *, newest_last: bool = False) -> dict[str, Any]:
-    """Return a clean result of at most RESULT characters of JSON: long texts lose their middle, then lists their last
-    rows, or their first ones if the newest are last. `left_out` counts these rows."""
+    """Return a clean result of at most RESULT characters of JSON: long texts lose their middle, then lists and objects
+    their last rows, or their first ones if the newest are last. `left_out` counts these rows."""
     found = {key: cut(clean(value), RESULT // 2 if isinstance(value, str) else CELL) for key, value in result.items()}
     while (excess := size(found) - RESULT) > 0:
         longest = max(found, key=lambda key: size(found[key]))
-        rows = found[longest]
-        if isinstance(rows, str):
-            found[longest] = shortened(rows, max(0, len(rows) - excess))
-        elif isinstance(rows, list) and rows:
-            kept = fitting(rows[::-1] if newest_last else rows, size(rows) - excess)
-            found[LEFT_OUT] = found.get(LEFT_OUT, 0) + len(rows) - len(kept)
-            found[longest] = kept[::-1] if newest_last else kept
-        else:
-            raise ValueError(f"{longest} cannot be cut")
+        value = found[longest]
+        if isinstance(value, str):
+            found[longest] = shortened(value, max(0, len(value) - excess))
+            continue
+        rows = list(value.items() if isinstance(value, dict) else value)
+        kept = fitting(rows[::-1] if newest_last else rows, size(value) - excess)
+        found[LEFT_OUT] = found.get(LEFT_OUT, 0) + len(rows) - len(kept)
+        found[longest] = type(value)(kept[::-1] if newest_last else kept)
     return found
 
 

@@ -84,7 +84,7 @@ def ran(connection: Connection, request: Exec) -> Ran:
 
 @final
 class DuringExec(TypedDict):
-    """A command on a node."""
+    """A command on a node, for 30 seconds of the lab at most."""
 
     node: str
     command: Command
