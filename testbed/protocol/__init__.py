@@ -180,6 +180,9 @@ HANDOVER = "the lab is handed over"
 GRADE = "grade.json"
 
 
+IncidentArea = Literal["arp", "fabric", "training"]
+
+
 class IncidentSolution(TypedDict):
     """What was wrong, and the commands that mend it."""
 
@@ -208,7 +211,7 @@ class IncidentGrade(TypedDict):
     hints: int
     points: int
     """Of 100."""
-    solution: list[IncidentSolution]
+    solution: IncidentSolution
 
 
 class JobRow(TypedDict):

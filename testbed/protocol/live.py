@@ -470,11 +470,10 @@ class IncidentHint(LiveRequest[str], handler="incident:hint"):
 
 
 class IncidentAnswer(LiveRequest[None], handler="incident:answer"):
-    """Answer an incident. Empty texts are no answer; `since` is a time of the lab's clock, as HH:MM:SS."""
+    """Answer an incident. Empty texts are no answer."""
 
     cause: str = ""
     place: str = ""
-    since: str = ""
 
 
 class Down(LiveRequest[None]):

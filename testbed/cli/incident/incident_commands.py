@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -14,12 +14,11 @@ from testbed.errors import InputError
 from testbed.machine.live import labs
 from testbed.machine.live.connection import Connection
 from testbed.machine.scenarios import Source
-from testbed.protocol import GRADE, HANDOVER, IncidentGrade, VariantInfo, live, requests
+from testbed.protocol import GRADE, HANDOVER, IncidentArea, IncidentGrade, VariantInfo, live, requests
 from testbed.records.regular_files import contents
 
 FILE = Path(__file__).parents[2] / "scenario" / "incident" / "lab" / "scenario.py"
 NAME, LABEL = "incident", "incident"
-AREAS = ("arp", "fabric", "training")
 
 
 @click.group(help="Work on a lab in which something is wrong that nobody tells, and have the answer graded.")
@@ -33,7 +32,7 @@ def incident() -> None: ...
     `testbed incident answer` ends it."""
 )
 @click.option("--seed", "number", type=click.IntRange(0), metavar="N", help="Its number. Default: by the time of day.")
-@click.option("--area", type=click.Choice(AREAS), help="What it is about. Default: drawn.")
+@click.option("--area", type=click.Choice(get_args(IncidentArea)), help="What it is about. Default: drawn.")
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: incident-N.")
 @out_option
 @live_options.format_option
@@ -136,7 +135,6 @@ def words(grade: IncidentGrade) -> list[str]:
         f"  others      {others}",
         f"  hints       {grade['hints']}",
     ]
-    for one in grade["solution"]:
-        lines += ["", f"It was: {one['cause']}. {one['story'][0].upper()}{one['story'][1:]}."]
-        lines += [f"  testbed {command}" for command in one["mend"]]
-    return lines
+    one = grade["solution"]
+    lines += ["", f"It was: {one['cause']}. {one['story'][0].upper()}{one['story'][1:]}."]
+    return [*lines, *(f"  testbed {command}" for command in one["mend"])]

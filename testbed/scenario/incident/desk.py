@@ -1,7 +1,7 @@
 """What an open incident tells those who work on it, and the answer that they give."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from testbed.errors import InputError
 from testbed.protocol.live import IncidentAnswer
@@ -27,21 +27,16 @@ class Desk:
         return self.hints[self.told - 1]
 
 
-@dataclass
-class _Open:
-    desk: Desk | None = field(default=None)
-
-
-_open = _Open()
+_open: list[Desk] = []
+"""That of this machine's lab, if it has an incident."""
 
 
 def open_desk(desk: Desk) -> None:
-    """Open the incident of this machine's lab."""
-    _open.desk = desk
+    _open.append(desk)
 
 
 def desk() -> Desk:
     """Return that of the lab. InputError if it has no incident."""
-    if _open.desk is None:
+    if not _open:
         raise InputError("this lab has no incident", hint="`testbed incident new` starts a lab that has one.")
-    return _open.desk
+    return _open[-1]

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -16,18 +17,19 @@ from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.faults.secret import SecretInjection
 from testbed.lab import Lab
-from testbed.protocol import GRADE, HANDOVER, IncidentGrade, events
+from testbed.protocol import GRADE, HANDOVER, IncidentArea, IncidentGrade, events
 from testbed.scenario.incident.desk import Desk, desk, open_desk
 from testbed.scenario.incident.drawing import Incident, draw
-from testbed.scenario.incident.kinds import RANKS, Area, Trouble
+from testbed.scenario.incident.kinds import RANKS, Trouble
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
 from testbed.workload import Job, mpirun
+from testbed.workload.jobs.mpi import STARTS
 
 FILES = Path(__file__).parent / "lab"
 PROGRAM = FILES / "job.py"
 RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
-STEP = re.compile(r"^(?P<time>[\d:]{8}) step (?P<number>\d+) took (?P<seconds>[\d.]+) s$", re.MULTILINE)
+STEP = re.compile(r"^(?P<time>[\d-]{10} [\d:]{8}) step (?P<number>\d+) took (?P<seconds>[\d.]+) s$", re.MULTILINE)
 RESTART_S = 10.0
 """Seconds after which the job's controller starts it again."""
 BEGIN_S, SHOWN_S = 60.0, 300.0
@@ -45,7 +47,7 @@ BYSTANDERS = "store1", "store2"
 
 class Settings(Parameters):
     number: int = Field(1, ge=0, description="the number of the incident")
-    area: Area | None = Field(None, description="what it is about; null: drawn")
+    area: IncidentArea | None = Field(None, description="what it is about; null: drawn")
 
 
 class Incidents(Scenario[Settings]):
@@ -63,18 +65,17 @@ class Incidents(Scenario[Settings]):
             if not begun:
                 raise TestbedError(f"the job does not begin: {job.output(0)[-500:]}")
             usual = median(one.seconds for one in steps(job)[1:])
-            flow = Flow.start(run.lab)
+            flow = Flow(run.lab)
         with run.step("something goes wrong"):
-            for trouble in incident.troubles:
-                cause(run, trouble)
-            began, before = run.now, len(steps(job))
-            seen = wait(run, lambda: bool(symptom(run, job, began, before, usual)), SHOWN_S)
+            cause(run, incident.trouble)
+            before = len(steps(job))
+            seen = wait(run, lambda: bool(symptom(job, before, usual)), SHOWN_S)
             if not seen:
                 raise TestbedError(f"incident {p.number} shows nothing: its steps go on")
             run.lab.scheduler.sleep(WATCHED_S)
-            told = symptom(run, job, began, before, usual)
-        hints = [hint for trouble in incident.troubles for hint in (*trouble.hints, f"It is: {trouble.causes[0]}.")]
-        open_desk(Desk(ticket(run, incident, job, told, usual), hints))
+            told = symptom(job, before, usual)
+        hints = [*incident.trouble.hints, f"It is: {incident.trouble.causes[0]}."]
+        open_desk(Desk(ticket(incident, job, told, usual), hints))
         lost, handed_over = flow.lost(), run.now
         with run.step(HANDOVER):
             pass
@@ -83,9 +84,15 @@ class Incidents(Scenario[Settings]):
 
 @dataclass(frozen=True)
 class Step:
-    at: str
+    """A step that rank 0 has told: when it ended by the cluster's clock, and how long it took."""
+
+    at: datetime
     number: int
     seconds: float
+
+    @property
+    def ago_s(self) -> float:
+        return (datetime.now() - self.at).total_seconds()
 
 
 def start(run: Run) -> Job:
@@ -96,8 +103,10 @@ def start(run: Run) -> Job:
 
 def steps(job: Job) -> list[Step]:
     """Return the steps that rank 0 has told; of a job that was started again from the first one on."""
-    told = STEP.finditer(job.output(0))
-    return [Step(found["time"], int(found["number"]), float(found["seconds"])) for found in told]
+    return [
+        Step(datetime.fromisoformat(found["time"]), int(found["number"]), float(found["seconds"]))
+        for found in STEP.finditer(job.output(0))
+    ]
 
 
 def wait(run: Run, condition: Callable[[], bool], within: float) -> bool:
@@ -111,59 +120,32 @@ def cause(run: Run, trouble: Trouble) -> None:
             SecretInjection(run.lab, make(KINDS, name, dict(parameters))).inject()
         for node, *command in trouble.commands:
             run.lab.nodes[node].run(*command, check=False)
-        if trouble.restarts:
-            run.lab.host(RANKS[0]).run("pkill", "-f", PROGRAM.name, check=False)
         run.lab.scheduler.catch_up()
 
 
-def symptom(run: Run, job: Job, began: float, before: int, usual: float) -> list[str]:
-    """Return what users see of the job since something went wrong, as sentences; nothing while it is well."""
-    found, now = steps(job)[before:], clock()
-    died = deaths(job)
-    last = found[-1] if found else steps(job)[-1] if steps(job) else None
-    silent = (seconds_of(now) - seconds_of(last.at)) if last else run.now
-    slow = [one for one in found if one.seconds > SLOW * usual]
+def symptom(job: Job, before: int, usual: float) -> list[str]:
+    """Return what users see of the job after its first steps, as sentences; nothing while it is well."""
+    every = steps(job)
+    last, found = every[-1], every[before:]
+    died = (job.directory / STARTS).read_text().count("\n") - 1
+    slow = [one.seconds for one in found if one.seconds > SLOW * usual]
     texts = []
     if died:
-        texts.append(f"It has died {len(died)} time{'s'[: len(died) > 1]}, and was started again: {died[-1]}.")
-    if last and silent > STANDS_S + usual:
-        texts.append(f"It stands since {last.at}: step {last.number} was the last one.")
+        words = next(filter(None, (f"{rank} says {said!r}" for rank in job.ranks if (said := job.seen_by(rank)))), "")
+        texts.append(f"It has died {died} time{'s'[: died > 1]}, and was started again{f': {words}' if words else ''}.")
+    if last.ago_s > STANDS_S + usual:
+        texts.append(f"It stands since {last.at:%H:%M:%S}: step {last.number} was the last one.")
     if slow:
-        texts.append(
-            f"{len(slow)} of {len(found)} steps since {found[0].at} took {slow[0].seconds:.1f} s "
-            f"to {max(one.seconds for one in slow):.1f} s."
-        )
+        since = f"{len(slow)} of {len(found)} steps since {found[0].at:%H:%M:%S}"
+        texts.append(f"{since} took {min(slow):.1f} s to {max(slow):.1f} s.")
     return texts
 
 
-def deaths(job: Job) -> list[str]:
-    """Return why ranks ended, in their words."""
-    words = (
-        "Transport retry count exceeded", "transport retry counter exceeded", "unhandled timeout error",
-        "Endpoint timeout", "Connection reset by remote peer", "Work Request Flushed Error", "Input/output error",
-    )  # fmt: skip
-    found = []
-    for rank in job.ranks:
-        text = job.output(rank.number)
-        found += [f"{rank} says {word!r}" for word in words if word in text]
-    starts = job.directory / "starts"
-    return found if starts.read_text().count("\n") > 1 else []
-
-
-def clock() -> str:
-    return time.strftime("%H:%M:%S")
-
-
-def seconds_of(at: str) -> int:
-    hours, minutes, seconds = map(int, at.split(":"))
-    return 3600 * hours + 60 * minutes + seconds
-
-
-def ticket(run: Run, incident: Incident, job: Job, told: Sequence[str], usual: float) -> str:
+def ticket(incident: Incident, job: Job, told: Sequence[str], usual: float) -> str:
     """Return the ticket."""
     where = ", ".join(f"rank {rank.number} on {rank.host}" for rank in job.ranks)
     lines = [
-        f"Ticket {incident.number}, {clock()} by the cluster's clock",
+        f"Ticket {incident.number}, {time.strftime('%H:%M:%S')} by the cluster's clock",
         "",
         f"Our training job has trouble. It has four ranks: {where}.",
         *told,
@@ -181,11 +163,6 @@ class Flow:
     def __init__(self, lab: Lab) -> None:
         near, far = (lab.host(name) for name in BYSTANDERS)
         self._ping = near.launch("ping", "-n", "-i", "1", "-W", "1", str(far["eth1"].address().ip))
-        self._lab, self._began = lab, lab.scheduler
-
-    @classmethod
-    def start(cls, lab: Lab) -> "Flow":
-        return cls(lab)
 
     def lost(self) -> int:
         """Return the number of pings without an answer so far."""
@@ -210,7 +187,7 @@ def grade(run: Run, incident: Incident, job: Job, flow: Flow, usual: float, lost
         well = watched(run, job, usual)
         suffered = flow.lost() - lost
         flow.stop()
-    trouble = incident.troubles[0]
+    trouble = incident.trouble
     right_cause = bool(given and given.cause in trouble.causes)
     right_place = bool(given and given.place in trouble.places)
     points = 30 * right_cause + 30 * right_place + 30 * well + 10 * (well and not suffered) - 10 * found.told
@@ -225,10 +202,12 @@ def grade(run: Run, incident: Incident, job: Job, flow: Flow, usual: float, lost
         "suffered": suffered,
         "hints": found.told,
         "points": max(0, points),
-        "solution": [
-            {"cause": one.causes[0], "places": list(one.places), "story": one.story, "mend": list(one.mend)}
-            for one in incident.troubles
-        ],
+        "solution": {
+            "cause": trouble.causes[0],
+            "places": list(trouble.places),
+            "story": trouble.story,
+            "mend": list(trouble.mend),
+        },
     }
     run.lab.file(GRADE).write_text(json.dumps(row, indent=1) + "\n")
     run.note(points=row["points"])
@@ -240,7 +219,7 @@ def watched(run: Run, job: Job, usual: float) -> bool:
     """Return whether the job becomes well, and stays so."""
 
     def well() -> bool:
-        recent = [one for one in steps(job) if seconds_of(clock()) - seconds_of(one.at) <= HEALED_S]
+        recent = [one for one in steps(job) if one.ago_s <= HEALED_S]
         enough = len(recent) >= HEALED_S / usual * 0.9
         return enough and all(one.seconds <= SLOW * usual for one in recent)
 

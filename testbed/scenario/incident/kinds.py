@@ -7,10 +7,10 @@ undone as there. What is broken in hardware are faults, which nobody in the lab 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-Area = Literal["arp", "fabric", "lossless", "cni", "training"]
-AREAS: Sequence[Area] = ("arp", "fabric", "lossless", "cni", "training")
+from testbed.protocol import IncidentArea
+
 Command = Sequence[str]
 """A command on a node: its name first."""
 RANKS = ("gpu1", "gpu2", "gpu3", "gpu4")
@@ -22,7 +22,6 @@ PORTS = {
     "gpu1": "leaf1:e1", "gpu2": "leaf1:e2", "store1": "leaf1:e3",
     "gpu3": "leaf2:e1", "gpu4": "leaf2:e2", "store2": "leaf2:e3",
 }  # fmt: skip
-NOBODY = "02:00:5e:10:00:99"
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,6 @@ class Trouble:
     commands: Sequence[Command] = ()
     faults: Sequence[tuple[str, Mapping[str, Any]]] = ()
     hints: Sequence[str] = field(default=())
-    restarts: bool = False
-    """Whether the job is started again then: queue pairs that are up do not feel it."""
 
 
 @dataclass(frozen=True)
@@ -115,22 +112,6 @@ def duplicate_address(r: Random) -> Trouble:
         [f"announce {at.store}:eth1", f"exec {at.store} -- ip neigh flush all"],
         commands=[(at.store, *add), (at.store, *claim)],
         hints=["Two may answer for one address.", "Look at all addresses in the rank's VLAN."],
-    )
-
-
-def static_gateway(r: Random) -> Trouble:
-    """A script left a permanent neighbour entry for the gateway, with a MAC that nobody has."""
-    at = Place(r.choice(RANKS))
-    entry = f"ip neighbour replace {at.gateway} lladdr {NOBODY} dev eth1 nud permanent".split()
-    return Trouble(
-        ["stale-neighbour", "wrong-neighbour"],
-        at.names,
-        f"{at.host} has a permanent entry for its gateway {at.gateway} with the MAC {NOBODY}, which nobody has",
-        [f"exec {at.host} -- ip neighbour del {at.gateway} dev eth1"],
-        [f"announce {at.host}:eth1", f"exec {at.leaf} -- ip neigh flush dev {at.vlan}"],
-        commands=[(at.host, *entry)],
-        restarts=True,
-        hints=["One host reaches its own rack, and nothing behind the gateway.", "Look at that host's neighbours."],
     )
 
 
@@ -306,8 +287,8 @@ def port_down(r: Random) -> Trouble:
     )
 
 
-KINDS: Mapping[Area, Sequence[Callable[[Random], Trouble]]] = {
-    "arp": [stale_entry, duplicate_address, static_gateway],
+KINDS: Mapping[IncidentArea, Sequence[Callable[[Random], Trouble]]] = {
+    "arp": [stale_entry, duplicate_address],
     "fabric": [blackhole, spine_drops, gateway_down, lossy_uplink, corrupting_uplink, narrow_uplinks, port_down],
     "training": [stopped_rank, firewalled, narrow_host, wrong_gateway, missing_route],
 }

@@ -63,7 +63,7 @@ class ElasticJob:
         ]
         self._environment = {"OMP_NUM_THREADS": "1", **(environment or {})}
         self.agents: dict[int, Process] = {}
-        self.lost: dict[int, int] = {}
+        self.lost: set[tuple[int, int]] = set()
         """Agents that a signal ended, with the number of rounds by then."""
         for node in range(len(self._hosts)):
             self._start(node)
@@ -110,7 +110,7 @@ class ElasticJob:
         working = [node for node, process in self.agents.items() if process.status is None]
         for node, process in self.agents.items():
             if (process.status or 0) < 0:
-                self.lost.setdefault(node, len(self.rounds))
+                self.lost.add((node, len(self.rounds)))
                 if working and not self._hosts[node].off:
                     self._start(node)
         return bool(working)
@@ -175,7 +175,7 @@ class Round(Job):
 
     def _first_failed(self) -> tuple[Rank, str] | None:
         here = self._elastic.rounds.index(self) + 1
-        lost = [self._elastic.host(node) for node, rounds in self._elastic.lost.items() if rounds == here]
+        lost = [self._elastic.host(node) for node, rounds in self._elastic.lost if rounds == here]
         found = next((rank for rank in self.ranks if rank.host in lost), None)
         if found:
             return found, "its torchrun was killed"

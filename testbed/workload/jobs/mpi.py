@@ -38,7 +38,9 @@ DEVICE = ". ./rank-$OMPI_COMM_WORLD_RANK.env"
 FORKED = f'{DEVICE}; exec "$@"'
 NATIVE = f'{DEVICE}; LD_PRELOAD={SHIM}${{LD_PRELOAD:+:$LD_PRELOAD}} exec "$@" >>rank-$OMPI_COMM_WORLD_RANK.log 2>&1'
 """The start of a rank in the job's directory, not as a fork."""
-CONTROLLER = 'until echo >>starts; "$@"; do sleep {seconds}; done'
+STARTS = "starts"
+"""The file of a job with a controller that has a line for each start."""
+CONTROLLER = f'until echo >>{STARTS}; "$@"; do sleep {{seconds}}; done'
 RANK = r"process rank (?P<rank>\d+) with PID \d+ on node \S+ "
 ENDED = {
     "ended by signal {signal}": RANK + r"exited on\s+signal (?P<signal>\d+)",

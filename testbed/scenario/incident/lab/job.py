@@ -16,6 +16,6 @@ while True:
     world.Allreduce(data, result)
     step += 1
     if world.rank == 0:
-        print(f"{time.strftime('%H:%M:%S')} step {step} took {time.monotonic() - began:.3f} s", flush=True)
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} step {step} took {time.monotonic() - began:.3f} s", flush=True)
     else:
         sys.stdout.flush()
