@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from testbed.errors import DeadlineError, InputError
+from testbed.kernel import netns, tcp_orphans
 from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.syscalls import at_once
 from testbed.lab import beginning, processes
@@ -67,6 +68,8 @@ def power_off(host: Host) -> None:
         for rule in json.loads(host.use("ip", family, "-j", "rule", check=False).stdout or "[]"):
             if rule["priority"] not in RULES:
                 host.use("ip", family, "rule", "delete", "priority", str(rule["priority"]), check=False)
+    with netns.entered(host.namespace):
+        tcp_orphans.destroy()  # or they would close their connections after the boot
     host.context.view.drain()
 
 
