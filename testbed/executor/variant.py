@@ -55,6 +55,12 @@ class Moments:
     def begin(self, lab: Lab, log: EventLog) -> None:
         self._lab, self._log = lab, log
 
+    def up(self) -> None:
+        """Reach the first moment: the lab is up, and prepared."""
+        assert self._lab
+        assert self._log
+        self._reach(self._log.now, events.LAB.name, f"{self._lab.plan.name} is up")
+
     @property
     def chosen(self) -> Chosen:
         """Return the variant to run in the lab, which is up."""
@@ -66,7 +72,7 @@ class Moments:
         """Receive an event of the run, which has been reported."""
         if self._server:
             self._server.publish(event)
-        if is_moment(event):
+        if is_moment(event) and self._number:
             self._reach(event["t"], event["kind"], event["text"])
 
     def _reach(self, t: int, kind: str, text: str) -> None:
@@ -105,9 +111,9 @@ class Moments:
 
 
 def is_moment(event: Event) -> bool:
-    if event["kind"] in (events.LAB.name, events.EXPECT.name):
+    if event["kind"] == events.EXPECT.name:
         match events.named(event["kind"], event["data"]):
-            case events.Lab(up=True) | events.Expectation(met=False):
+            case events.Expectation(met=False):
                 return True
     return event["kind"] in (events.STEP.name, events.FAULT_INJECTED.name)
 
@@ -155,6 +161,8 @@ def run(request: Variant, context: Context) -> VariantOutcome:
     try:
         with lab, before_teardown(), saved(files, run, file, reserve):
             up = True
+            run.prepared = scenario.prepare(lab)
+            moments.up()
             instance, parameters, values = begin(scenario, moments.chosen, run, described, request, file)
             emit({"parameters": values})
             faults.break_from_the_start(lab)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import TypeVar  # typing's has a default from Python 3.13 on
 
 from testbed.errors import InputError, did_you_mean
+from testbed.lab import Lab
 from testbed.scenario.run import Run, Variant
 from testbed.switch.profile import Profile, profile
 
@@ -72,6 +73,12 @@ class Scenario(ABC, Generic[P]):
             return {}
         given = {name: values[name] for name in self.profile_values if values[name] is not None}
         return dict.fromkeys(self.profiled, profile(values["profile"]).replace(**given))
+
+    @classmethod
+    def prepare(cls, lab: Lab) -> object:
+        """Do in the lab, which is up, what every variant begins with. The result is `run.prepared`. It comes before a
+        variant is chosen, so variants of one lab share it."""
+        return None
 
     @abstractmethod
     def run(self, run: Run, parameters: P) -> None:

@@ -54,6 +54,8 @@ class Run:
         self.lab = lab
         self.log = log
         self.variant = variant
+        self.prepared: Any = None
+        """What the scenario's `prepare` has returned."""
         self.observed: Observed | None = None
         self.evidence: dict[str, Any] = {}
         self.failures: list[str] = []

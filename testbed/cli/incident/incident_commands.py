@@ -41,7 +41,7 @@ def new(number: int | None, area: str | None, name: str, out: Path, form: str) -
     settings = {"number": number, "area": area}
     source = Source(NAME, FILE)
     variant: VariantInfo = {"name": LABEL, "expected": "healthy", "text": "", "settings": settings}
-    order = order_of(NAME, source, LABEL, variant, stop=HANDOVER)
+    order = order_of(NAME, source, LABEL, variant, stop=HANDOVER, shares_lab=True)
     name = name or f"{NAME}-{number}"
     with begun(name, order, described(source), 1, out) as connection:
         try:

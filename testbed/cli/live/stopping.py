@@ -53,11 +53,18 @@ def run(
 
 
 def order_of(
-    name: str, source: Source, label: str, variant: VariantInfo, *, stop: str = "", step: str | None = None
+    name: str,
+    source: Source,
+    label: str,
+    variant: VariantInfo,
+    *,
+    stop: str = "",
+    step: str | None = None,
+    shares_lab: bool = False,
 ) -> RunOrder:
     topology = str(source.topology.resolve()) if source.topology else None
     program = str(source.program.resolve()) if source.program else None
-    return RunOrder(name, str(source.file.resolve()), topology, label, variant, stop, step, program)
+    return RunOrder(name, str(source.file.resolve()), topology, label, variant, stop, step, program, shares_lab)
 
 
 def begun(

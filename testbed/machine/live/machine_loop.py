@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from testbed.errors import MachineError
@@ -52,10 +52,11 @@ class MachineLoop:
         listener: LoopListener,
         life: Lifecycle,
         stop: Stop | None = None,
+        keep_lab: Callable[[Saved], None] | None = None,
     ) -> None:
-        """Create the loop. `stop` is where a run is to be stopped."""
+        """Create the loop. `stop` is where a run is to be stopped; `keep_lab` gets the machine at its first moment."""
         self._opened, self._job, self._clock, self._listener, self._life = opened, job, clock, listener, life
-        self._stop = stop
+        self._stop, self._keep_lab = stop, keep_lab
         self._virtual = clock == "virtual"
         self._wire = Wire(opened.bundle, opened.outcome)
         self._numbers = itertools.count(THEN_ID + 1)
@@ -120,6 +121,9 @@ class MachineLoop:
         moment, stop = self.reached, self._stop
         assert moment
         act = stop.at(moment, kept=self._kept is not None) if stop else Act.PASS
+        if moment.number == FIRST and self._keep_lab:
+            with self._wire.replaced():
+                self._keep_lab(await self._opened.keep(moment))
         if act in (Act.KEEP, Act.KEEP_AND_HOLD):
             with self._wire.replaced():
                 self._kept = await self._opened.keep(moment)
@@ -153,6 +157,11 @@ class MachineLoop:
         self.reached = saved.moment
         with self._wire.replaced():
             await self._opened.resume(saved)
+        self._begin(saved.moment)
+
+    def begin_at(self, saved: Saved) -> None:
+        """Begin with the first moment of another run."""
+        self.reached = saved.moment
         self._begin(saved.moment)
 
     def hold_at(self, saved: Saved) -> None:

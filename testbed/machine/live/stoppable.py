@@ -1,12 +1,14 @@
 """A run of a variant that a keeper stops, serves while stopped, and continues to its verdict."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.errors import InputError
-from testbed.machine import making, runs, scenarios
+from testbed.machine import kept_labs, making, runs, scenarios
 from testbed.machine.image import Image
 from testbed.machine.jobs import Job
 from testbed.machine.live.lifecycle import Lifecycle
@@ -26,7 +28,8 @@ from testbed.protocol import Event, VariantInfo
 @dataclass(frozen=True)
 class RunOrder:
     """Order for a run. `file` is scenario.py, `program` a script of the user's that it runs, `label` the variant's
-    directory, `step` a moment's file to begin at."""
+    directory, `step` a moment's file to begin at. With `shares_lab` the run begins with the lab that an earlier one
+    kept in the cache, or keeps its own."""
 
     name: str
     file: str
@@ -36,6 +39,7 @@ class RunOrder:
     stop: str
     step: str | None = None
     program: str | None = None
+    shares_lab: bool = False
 
 
 class RunKeeper(LoopListener, Protocol):
@@ -79,18 +83,32 @@ class StoppableMachine(VirtualMachine):
         await making.ensure(self.image, self.flavour, source, self.log)
         started = time.monotonic()
         async with Opened(self.image, self.flavour, source) as opened:
+            begun, keep = saved, None
             if saved is None:
-                await opened.begin()
-                write_bundle(opened.bundle, job, self.clock)
+                begun, keep = await self._begin(opened, job)
             else:
                 await opened.resume(saved)
             stop = Stop.of(self._order.stop) if self._order.stop else None
-            loop = self._keeper.loop = MachineLoop(opened, job, self.clock, self._keeper, self._keeper.life, stop)
+            loop = MachineLoop(opened, job, self.clock, self._keeper, self._keeper.life, stop, keep)
+            self._keeper.loop = loop
             if saved:
                 loop.hold_at(saved)
+            elif begun:
+                loop.begin_at(begun)
             await loop.run()
             opened.outcome.extract(out)
         return time.monotonic() - started
+
+    async def _begin(self, opened: Opened, job: Job[Any]) -> tuple[Saved | None, Callable[[Saved], None] | None]:
+        """Begin a run: with a lab that was kept, which is returned, or with what keeps its own."""
+        write_bundle(opened.bundle, job, self.clock)
+        key = kept_labs.key(opened.source, opened.bundle)
+        found = kept_labs.find(key) if self._order.shares_lab else None
+        if found is None:
+            await opened.begin()
+            return None, partial(kept_labs.keep, key) if self._order.shares_lab else None
+        await opened.resume(found)
+        return found, None
 
 
 async def run(keeper: RunKeeper, image: Image, flavour: Flavour, whole: Order) -> dict[str, Any]:

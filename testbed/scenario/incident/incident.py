@@ -1,5 +1,7 @@
 """The scenario of an incident: a job trains, something goes wrong, and the lab is handed over until the answer."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
@@ -32,6 +34,8 @@ RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "
 STEP = re.compile(r"^(?P<time>[\d-]{10} [\d:]{8}) step (?P<number>\d+) took (?P<seconds>[\d.]+) s$", re.MULTILINE)
 RESTART_S = 10.0
 """Seconds after which the job's controller starts it again."""
+BEGUN = 4
+"""The steps that the job has done when something can go wrong."""
 BEGIN_S, SHOWN_S = 60.0, 300.0
 """The longest wait for the job's first steps, and for the first symptom."""
 WATCHED_S = 30.0
@@ -55,17 +59,22 @@ class Incidents(Scenario[Settings]):
 
     tags = ("training",)
     topology = "routed.clab.yml"
+    training = True
     variants = (Variant("incident", "healthy", "the cause is found, or the job is well again"),)
+
+    @classmethod
+    def prepare(cls, lab: Lab) -> tuple[Job, Flow]:
+        job, flow = start(lab), Flow(lab)
+        if not lab.scheduler.wait(lambda: len(steps(job)) >= BEGUN, BEGIN_S, pause=0.5):
+            raise TestbedError(f"the job does not begin: {job.output(0)[-500:]}")
+        return job, flow
 
     def run(self, run: Run, p: Settings) -> None:
         incident = draw(p.number, p.area)
+        job, flow = run.prepared
         with run.step("a job trains"):
-            job = start(run)
-            begun = wait(run, lambda: len(steps(job)) >= incident.after, BEGIN_S)
-            if not begun:
-                raise TestbedError(f"the job does not begin: {job.output(0)[-500:]}")
+            wait(run, lambda: len(steps(job)) >= incident.after, BEGIN_S)
             usual = median(one.seconds for one in steps(job)[1:])
-            flow = Flow(run.lab)
         with run.step("something goes wrong"):
             cause(run, incident.trouble)
             before = len(steps(job))
@@ -95,8 +104,7 @@ class Step:
         return (datetime.now() - self.at).total_seconds()
 
 
-def start(run: Run) -> Job:
-    lab = run.lab
+def start(lab: Lab) -> Job:
     hosts = [lab.host(name) for name in RANKS]
     return mpirun(lab, hosts, PROGRAM, launcher=lab.host("launcher"), mca=RING, restart_s=RESTART_S)
 

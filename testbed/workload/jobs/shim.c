@@ -5,6 +5,9 @@
  * spins costs what it would have to compute; and with one CPU it keeps its peers from running. A longer sleep is one in
  * the kernel until a completion wakes it, for which UCX is told at its beginning that its events are wanted.
  *
+ * A thread that waits for a spin lock sleeps, too. UCX resolves a peer's address with its lock held: where that has no
+ * answer, the rank's own thread would spin for a second, again and again.
+ *
  * MPI_Comm_spawn is an error at once. Open MPI would start the children beside the job, with neither a place on the
  * lab's network nor a log of their own, and wait for them for ever.
  *
@@ -22,6 +25,7 @@
 #define NO_SPAWN "MPI_Comm_spawn is not possible in a job of a lab: start all ranks with mpirun"
 
 struct pollfd { int file; short wanted, found; };
+extern int pthread_spin_trylock(volatile int *lock);
 extern int poll(struct pollfd *of, unsigned long number, int milliseconds);
 struct parameters { unsigned long fields, features; }; /* the head of ucp_params_t */
 
@@ -84,6 +88,15 @@ unsigned ucp_worker_progress(void *worker)
         nanosleep(&pause, 0);
     else
         sleep_in_kernel(worker, pause.tv_nsec / 1000000);
+    return 0;
+}
+
+int pthread_spin_lock(volatile int *lock)
+{
+    struct timespec pause = {0, SHORTEST_NS};
+
+    for (; pthread_spin_trylock(lock); pause.tv_nsec += pause.tv_nsec / 16)
+        nanosleep(&pause, 0);
     return 0;
 }
 
