@@ -181,33 +181,45 @@ GRADE = "grade.json"
 
 
 IncidentArea = Literal["arp", "fabric", "training"]
+IncidentLevel = Literal[1, 2, 3, 4, 5]
 
 
 class IncidentSolution(TypedDict):
-    """What was wrong, and the commands that mend it."""
+    """What was wrong, and what mends it: of each trouble its cause, the places that count as right, and its story."""
 
-    cause: str
-    places: list[str]
-    story: str
+    causes: list[str]
+    places: list[list[str]]
+    since_s: float
+    """When it went wrong, in seconds of the lab."""
+    stories: list[str]
+    traces: list[str]
+    """What others had done before."""
     mend: list[str]
+    """The commands that mend it, as `testbed` takes them."""
+    wrong: list[str]
+    """Fixes that are often tried, and do not help."""
 
 
 class IncidentGrade(TypedDict):
-    """The grade of an incident: grade.json."""
+    """The grade of an incident: grade.json. docs/incidents.md defines each."""
 
     number: int
-    area: str
-    cause: bool
-    """Whether the cause was named; `place` as well."""
-    place: bool
+    area: IncidentArea
+    level: IncidentLevel
+    cause: float
+    """The part of the causes that was named, 0 to 1; `place` as well."""
+    place: float
+    since: bool
+    """Whether the time was right at which it went wrong."""
     mitigated: bool
     """Whether the job was well again."""
-    seconds: float
-    """Virtual seconds from the handover to the answer."""
+    mitigated_s: float | None
+    """Virtual seconds from the ticket until it was; `answered_s` until the answer."""
+    answered_s: float
     commands: list[str]
     """Those that can change something."""
-    suffered: int
-    """Seconds in which traffic of others was lost since the handover."""
+    suffered: list[str]
+    """Traffic of others that suffered since the ticket."""
     hints: int
     points: int
     """Of 100."""

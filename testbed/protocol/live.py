@@ -470,10 +470,13 @@ class IncidentHint(LiveRequest[str], handler="incident:hint"):
 
 
 class IncidentAnswer(LiveRequest[None], handler="incident:answer"):
-    """Answer an incident. Empty texts are no answer."""
+    """Answer an incident: what is wrong, where, and since when. What is empty is not answered. Who `gives_up` does not
+    wait until the job is well."""
 
-    cause: str = ""
-    place: str = ""
+    causes: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    since: str = ""
+    gives_up: bool = False
 
 
 class Down(LiveRequest[None]):

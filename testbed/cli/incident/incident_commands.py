@@ -2,23 +2,16 @@
 
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
+from testbed.cli.incident import opening
 from testbed.cli.live import live_options
-from testbed.cli.live.stopping import begun, described, order_of
 from testbed.cli.live.up import end
 from testbed.cli.scenario_options import out_option
-from testbed.errors import InputError
 from testbed.machine.live import labs
-from testbed.machine.live.connection import Connection
-from testbed.machine.scenarios import Source
-from testbed.protocol import GRADE, HANDOVER, IncidentArea, IncidentGrade, VariantInfo, live, requests
-from testbed.records.regular_files import contents
-
-FILE = Path(__file__).parents[2] / "scenario" / "incident" / "lab" / "scenario.py"
-NAME, LABEL = "incident", "incident"
+from testbed.protocol import IncidentArea, IncidentGrade, IncidentLevel, live
 
 
 @click.group(help="Work on a lab in which something is wrong that nobody tells, and have the answer graded.")
@@ -28,24 +21,28 @@ def incident() -> None: ...
 @incident.command(
     help="""Start a lab with an incident, and print its ticket: what its users see.
 
-    The same number and area are the same incident everywhere. Work on it with the commands for labs that live;
+    The same number, area and level are the same incident everywhere. Work on it with the commands for labs that live;
     `testbed incident answer` ends it."""
 )
 @click.option("--seed", "number", type=click.IntRange(0), metavar="N", help="Its number. Default: by the time of day.")
 @click.option("--area", type=click.Choice(get_args(IncidentArea)), help="What it is about. Default: drawn.")
+@click.option(
+    "--level",
+    type=click.IntRange(1, max(get_args(IncidentLevel))),
+    help="""1: one fault; 2: with misleading traces; 3: two faults; 4: one that heals and comes back; 5: a wrong fix was
+    tried before. Default: drawn.""",
+)
 @click.option("--name", metavar="NAME", default="", help="The lab's name. Default: incident-N.")
 @out_option
 @live_options.format_option
-def new(number: int | None, area: str | None, name: str, out: Path, form: str) -> int:
+def new(
+    number: int | None, area: IncidentArea | None, level: IncidentLevel | None, name: str, out: Path, form: str
+) -> int:
     number = int(time.time()) % 1_000_000 if number is None else number
-    settings = {"number": number, "area": area}
-    source = Source(NAME, FILE)
-    variant: VariantInfo = {"name": LABEL, "expected": "healthy", "text": "", "settings": settings}
-    order = order_of(NAME, source, LABEL, variant, stop=HANDOVER, shares_lab=True)
-    name = name or f"{NAME}-{number}"
-    with begun(name, order, described(source), 1, out) as connection:
+    name = name or f"{opening.NAME}-{number}"
+    with opening.opened(name, {"number": number, "area": area, "level": level}, out) as connection:
         try:
-            wait(connection, {"control": "start"})
+            opening.proceed(connection, {"control": "start"})
         except KeyboardInterrupt:
             end(connection)
             raise
@@ -61,7 +58,7 @@ def show(name: str, form: str) -> int:
     return live_options.show(form, {"ticket": ticket}, ticket)
 
 
-@incident.command(help="Print the next of its hints. Each costs ten points.")
+@incident.command(help="Print the next of its three hints. Each costs ten points.")
 @live_options.lab_options
 def hint(name: str, form: str) -> int:
     text = live_options.ask(name, live.IncidentHint())
@@ -69,72 +66,82 @@ def hint(name: str, form: str) -> int:
 
 
 @incident.command(
-    help="""Answer an incident: its cause, its place, or by having mended it. The job is watched, and the grade printed.
+    help="""Answer an incident: its cause, its place, since when, or by having mended it. The job is watched, and the
+    grade printed.
 
     \b
-    testbed incident answer --cause link-down --place leaf1:e1
+    testbed incident answer --cause link-down --place leaf1:e1 --since 00:01:12
     testbed incident answer --mended
 
     CAUSE is a word of docs/diagnosis.md or the name of a fault, PLACE a node, an end of a link, a link as `diagnose`
-    names it, or `rank 3`. The lab ends."""
+    names it, or `rank 3`, TIME the cluster's clock, or seconds as events have them (12.5s). Give --cause and --place
+    once for each thing that is wrong. The lab ends."""
 )
-@click.option("--cause", default="", metavar="CAUSE", help="What is wrong.")
-@click.option("--place", default="", metavar="PLACE", help="Where.")
+@click.option("--cause", "causes", multiple=True, metavar="CAUSE", help="What is wrong.")
+@click.option("--place", "places", multiple=True, metavar="PLACE", help="Where.")
+@click.option("--since", default="", metavar="TIME", help="Since when.")
 @click.option("--mended", is_flag=True, help="The job is well again; no cause is named.")
 @live_options.lab_options
-def answer(cause: str, place: str, mended: bool, name: str, form: str) -> int:
-    if not (cause or place or mended):
-        raise click.UsageError("give --cause and --place, or --mended")
-    with live_options.connect(name) as connection:
-        connection.answer(live.IncidentAnswer(cause=cause, place=place))
-        found = wait(connection, {"control": "continue", "discard": False, "to": ""})
-    if "result" not in found:
-        raise InputError("the incident did not come to an end")
-    grade = read(Path(found["result"]["out"]) / LABEL / GRADE)
-    return live_options.show(form, grade, "\n".join(words(grade)))
+def answer(causes: tuple[str, ...], places: tuple[str, ...], since: str, mended: bool, name: str, form: str) -> int:
+    if not (causes or places or since or mended):
+        raise click.UsageError("give --cause, --place and --since, or --mended")
+    grade, out = opening.answered(name, live.IncidentAnswer(causes=list(causes), places=list(places), since=since))
+    return live_options.show(form, grade, "\n".join([*graded(grade), "", *solved(grade), out]))
+
+
+@incident.command(
+    help="""Print what was wrong, what mends it, and what does not.
+
+    With RUN, the directory of an incident that has its answer. Without it the incident that is up is given up: it gets
+    no points, and the lab ends. The report has all that happened."""
+)
+@click.argument("run", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@live_options.lab_options
+def solution(run: Path | None, name: str, form: str) -> int:
+    if run:
+        grade, out = opening.read(run), str(run)
+    else:
+        grade, out = opening.answered(name, live.IncidentAnswer(gives_up=True))
+    return live_options.show(form, grade, "\n".join([*solved(grade), out]))
 
 
 @incident.command("list", help="List the labs with an incident that are up.")
 @live_options.format_option
 def list_(form: str) -> int:
-    found = [lab for lab in labs.every() if lab.topology == f"{NAME} {LABEL}"]
+    found = [lab for lab in labs.every() if lab.topology == opening.TOPOLOGY]
     rows = [{"lab": lab.name, "state": lab.state, "out": lab.out} for lab in found]
     return live_options.show(form, rows, "\n".join(f"{row['lab']}  {row['state']}" for row in rows) or "none is up")
 
 
-def wait(connection: Connection, asked: dict[str, Any]) -> dict[str, Any]:
-    """Let the run go on to its next stop or its end, and return what the keeper says. Its events are not shown."""
-
-    def receive(report: dict[str, Any]) -> None:
-        if "log" in report:
-            click.echo(f"… {report['log']}", err=True)
-
-    found: dict[str, Any] = connection.end(connection.begin(asked, receive))
-    return found
+def rightly(part: float) -> str:
+    return "not right" if not part else "right" if part == 1 else "right in part"
 
 
-def read(path: Path) -> IncidentGrade:
-    """Return a grade. InputError if the run has none."""
-    try:
-        found: IncidentGrade = requests.adapter(IncidentGrade).validate_json(contents(path))
-    except (OSError, ValueError):
-        raise InputError("the incident has no grade: its run went wrong", where=str(path.parent)) from None
-    return found
-
-
-def words(grade: IncidentGrade) -> list[str]:
-    yes = {True: "right", False: "not right"}
-    others = f"lost {grade['suffered']} s" if grade["suffered"] else "did not suffer"
-    lines = [
+def graded(grade: IncidentGrade) -> list[str]:
+    """Return a grade in words, a line each."""
+    well_s = grade["mitigated_s"]
+    others = f"suffered: {', '.join(grade['suffered'])}" if grade["suffered"] else "did not suffer"
+    return [
         f"{grade['points']} of 100 points",
-        f"  cause       {yes[grade['cause']]}",
-        f"  place       {yes[grade['place']]}",
-        f"  the job     {'is well again' if grade['mitigated'] else 'is not well'}",
-        f"  after       {grade['seconds']:.0f} s",
+        f"  cause       {rightly(grade['cause'])}",
+        f"  place       {rightly(grade['place'])}",
+        f"  since       {rightly(grade['since'])}",
+        f"  the job     {'is not well' if well_s is None else f'is well again, {well_s:.0f} s after the ticket'}",
+        f"  answer      {grade['answered_s']:.0f} s after the ticket",
         f"  commands    {len(grade['commands'])} that can change something",
         f"  others      {others}",
         f"  hints       {grade['hints']}",
     ]
+
+
+def solved(grade: IncidentGrade) -> list[str]:
+    """Return the solution in words, a line each."""
     one = grade["solution"]
-    lines += ["", f"It was: {one['cause']}. {one['story'][0].upper()}{one['story'][1:]}."]
-    return [*lines, *(f"  testbed {command}" for command in one["mend"])]
+    told = [
+        f"{cause}, since {one['since_s']:.0f} s: {story[0].upper()}{story[1:]}."
+        for cause, story in zip(one["causes"], one["stories"], strict=True)
+    ]
+    before = [f"Before: {trace}" for trace in one["traces"]]
+    mends = ["What mends it:", *(f"  testbed {command}" for command in one["mend"])]
+    fails = ["What does not:", *(f"  testbed {' && testbed '.join(fix.split(' && '))}" for fix in one["wrong"])]
+    return [*told, *before, *mends, *fails]

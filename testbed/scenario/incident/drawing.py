@@ -1,28 +1,82 @@
-"""The drawing of an incident by its number: what goes wrong, and when. The same number is the same incident."""
+"""The drawing of an incident by its number: what goes wrong, where and when. The same number is the same incident."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from random import Random
+from typing import Any, get_args
 
-from testbed.errors import InputError
-from testbed.protocol import IncidentArea
-from testbed.scenario.incident.kinds import KINDS, Trouble
+from testbed.protocol import IncidentArea, IncidentLevel
+from testbed.scenario.incident.kinds import RETURNING, STEADY
+from testbed.scenario.incident.traces import MISLEADING, TRIED
+from testbed.scenario.incident.trouble import Trace, Trouble
+
+AREAS: Sequence[IncidentArea] = get_args(IncidentArea)
+LEVELS: Sequence[IncidentLevel] = get_args(IncidentLevel)
+MISLED, DOUBLE, RETURNS, TRIED_BEFORE = 2, 3, 4, 5
+"""Levels: traces that mislead, two troubles, one that heals and comes back, a wrong fix that was tried."""
 
 
 @dataclass(frozen=True)
 class Incident:
-    """`after` is the number of the job's steps after which something goes wrong."""
+    """`after` is the number of the job's steps after which something goes wrong. `traces` are there before."""
 
     number: int
     area: IncidentArea
+    level: IncidentLevel
     after: int
-    trouble: Trouble
+    troubles: Sequence[Trouble]
+    traces: Sequence[Trace]
+
+    @property
+    def returns(self) -> bool:
+        return self.level == RETURNS
+
+    @property
+    def mend(self) -> list[str]:
+        """Return the commands of the solution."""
+        undone = [command for trace in self.traces for command in trace.undo]
+        return [*undone, *(command for trouble in self.troubles for command in trouble.mend)]
+
+    @property
+    def wrong(self) -> list[list[str]]:
+        """Return fixes that do not help, each as its commands: those often tried, and halves of the solution."""
+        found = [[command] for trouble in self.troubles for command in trouble.wrong]
+        halves = [list(trouble.mend) for trouble in self.troubles]
+        halves += [list(trace.undo) for trace in self.traces if trace.undo]
+        return found + (halves if len(halves) > 1 else [])
 
 
-def draw(number: int, area: IncidentArea | None = None) -> Incident:
-    """Return the incident of a number; of those of an area, where that is given."""
-    random = Random(f"incident {number} {area or ''}")  # noqa: S311
-    chosen: IncidentArea = random.choice(list(KINDS)) if area is None else area
-    if chosen not in KINDS:
-        raise InputError(f"there is no area {chosen}", hint=f"Areas: {', '.join(KINDS)}.")
-    first = random.choice(KINDS[chosen])(random)
-    return Incident(number, chosen, random.randrange(4, 12), first)
+def cell(number: int) -> tuple[IncidentArea, IncidentLevel]:
+    """Return the area and the level of a number: each pair once in a row of numbers that begins at a multiple of their
+    number."""
+    every: list[tuple[Any, Any]] = list(product(AREAS, LEVELS))
+    block, place = divmod(number, len(every))
+    Random(f"block {block}").shuffle(every)  # noqa: S311
+    area, level = every[place]
+    return area, level
+
+
+def draw(number: int, area: IncidentArea | None = None, level: IncidentLevel | None = None) -> Incident:
+    """Return the incident of a number; of an area and of a level, where they are given."""
+    own_area, own_level = cell(number)
+    area, level = area or own_area, level or own_level
+    r = Random(f"incident {number} {area} {level}")  # noqa: S311
+    troubles = [r.choice((RETURNING if level == RETURNS else STEADY)[area])(r)]
+    traces: list[Trace] = []
+    taken = troubles[0].parts
+    if level == MISLED:
+        traces = [make(r) for make in r.sample(MISLEADING, 2)]
+    if level == DOUBLE:
+        troubles.append(another(r, STEADY[area], taken))
+    if level == TRIED_BEFORE:
+        traces = [another(r, TRIED, taken)]
+    return Incident(number, area, level, r.randrange(5, 9), troubles, traces)
+
+
+def another(r: Random, kinds: Sequence[Any], taken: frozenset[str]) -> Any:
+    """Draw one that touches no part which is taken."""
+    while True:
+        found = r.choice(kinds)(r)
+        if not found.parts & taken:
+            return found

@@ -1,8 +1,10 @@
-"""Incidents: what a number draws, and that what is secret is told nobody."""
+"""Incidents: what a number draws, how an answer is graded, and that what is secret is told nobody."""
 
-import json
 import random
+import re
 import shlex
+from collections import Counter
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,57 +15,175 @@ from testbed.faults.catalogue import KINDS as FAULTS
 from testbed.faults.fault import make
 from testbed.scenario.event_log import EventLog
 from testbed.scenario.incident.desk import Desk
-from testbed.scenario.incident.drawing import draw
-from testbed.scenario.incident.incident import FILES, STEP
-from testbed.scenario.incident.kinds import IPS, KINDS, PORTS, Trouble
+from testbed.scenario.incident.drawing import AREAS, DOUBLE, LEVELS, RETURNS, TRIED_BEFORE, cell, draw
+from testbed.scenario.incident.grading import grade, seconds_since, share
+from testbed.scenario.incident.incident import FILES, Settings
+from testbed.scenario.incident.kinds import RETURNING, STEADY
+from testbed.scenario.incident.site import LEAVES, Place, uplink
+from testbed.scenario.incident.symptoms import STEP
+from testbed.scenario.incident.traces import MISLEADING, TRIED
+from testbed.scenario.incident.trouble import Act, Broken, Left, Set, Trace, Trouble, Typed
 from testbed.topology import Topology
 
-MANY = range(300)
-TROUBLES = [kind(random.Random(seed)) for kinds in KINDS.values() for kind in kinds for seed in range(4)]  # noqa: S311
+BLOCK = len(AREAS) * len(LEVELS)
+ALL = [kind for kinds in (STEADY, RETURNING) for found in kinds.values() for kind in found]
+TROUBLES = [kind(random.Random(seed)) for kind in ALL for seed in range(4)]  # noqa: S311
+TRACES = [kind(random.Random(seed)) for kind in (*MISLEADING, *TRIED) for seed in range(4)]  # noqa: S311
+NOON = datetime(2026, 1, 1, 12, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Any:
+    return Topology.load(FILES / "cluster.clab.yml").plan()
 
 
 def test_a_number_is_the_same_incident_everywhere() -> None:
     assert draw(7) == draw(7)
     assert draw(7, area="fabric").area == "fabric"
-    assert len({json.dumps(draw(number).trouble.story) for number in MANY}) > 40
+    assert draw(7, level=3).level == 3
+    assert Settings.model_validate({"number": 7}).incident == draw(7)
+    assert len({draw(number).troubles[0].story for number in range(300)}) > 40
+
+
+def test_each_area_has_each_level_as_often() -> None:
+    assert set(Counter(cell(number) for number in range(3 * BLOCK)).values()) == {3}
+    assert [cell(number) for number in range(BLOCK)] != [cell(number) for number in range(BLOCK, 2 * BLOCK)]
 
 
 def test_every_kind_is_drawn() -> None:
-    drawn = {tuple(draw(number).trouble.hints) for number in MANY}
-    assert drawn >= {tuple(trouble.hints) for trouble in TROUBLES}
+    drawn = {draw(number, area, level).troubles[0].hints for area in AREAS for level in (1, 4) for number in range(60)}
+    assert drawn == {trouble.hints for trouble in TROUBLES}
 
 
-def test_an_area_that_there_is_not_is_said() -> None:
-    with pytest.raises(InputError, match="there is no area moon"):
-        draw(1, "moon")  # type: ignore[arg-type]
+@pytest.mark.parametrize("number", range(2 * BLOCK))
+def test_parts_of_an_incident_touch_nothing_in_common(number: int) -> None:
+    incident = draw(number)
+    assert len(incident.troubles) == (2 if incident.level == DOUBLE else 1)
+    undone = [trace for trace in incident.traces if trace.undo]
+    assert len(undone) == (incident.level == TRIED_BEFORE)
+    touched = [*(one.parts for one in incident.troubles), *(one.parts for one in undone)]
+    assert sum(map(len, touched)) == len(frozenset().union(*touched))
+    assert all(fix != incident.mend for fix in incident.wrong)
+    assert incident.returns == (incident.level == RETURNS)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda one: f"{one.causes[0]} {one.places[0]}")
-def test_a_trouble_names_what_its_lab_has(trouble: Trouble) -> None:
-    plan = Topology.load(FILES / "routed.clab.yml").plan()
+def test_a_trouble_names_what_its_lab_has(plan: Any, trouble: Trouble) -> None:
     ends = {f"{name}:{end.name}" for name, node in plan.nodes.items() for end in node.interfaces}
     for place in trouble.places:
         assert place in plan.nodes or place.startswith(("rank ", "leaf")) or {*place.split(" - ")} <= ends, place
-    for node, *_ in trouble.commands:
-        assert node in plan.nodes
-    for name, parameters in trouble.faults:
-        make(FAULTS, name, dict(parameters))
-    for line in (*trouble.mend, *trouble.wrong):
+    check_acts(plan, trouble.acts)
+    check_commands(plan, [*trouble.mend, *trouble.wrong])
+    assert trouble.mend
+    assert trouble.parts
+    assert not {*trouble.mend} & {*trouble.wrong} or len(trouble.mend) > 1
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda one: one.text[:30])
+def test_a_trace_names_what_its_lab_has(plan: Any, trace: Trace) -> None:
+    check_acts(plan, trace.acts)
+    check_commands(plan, trace.undo)
+    assert bool(trace.undo) == bool(trace.parts)
+
+
+def check_acts(plan: Any, acts: Any) -> None:
+    for act in acts:
+        match act:
+            case Typed(node, command):
+                assert node in plan.nodes
+                assert shlex.split(command)
+            case Set(switch, values):
+                assert switch in plan.nodes
+                assert values
+            case Left(node, name, script):
+                assert node in plan.nodes
+                assert name not in script
+            case Broken(fault, parameters):
+                make(FAULTS, fault, dict(parameters))
+            case _:
+                raise AssertionError(act)
+
+
+def check_commands(plan: Any, commands: Any) -> None:
+    for line in commands:
         words = shlex.split(line)
         assert words[0] in COMMANDS
         if words[0] == "exec":
             assert words[1] in plan.nodes
             assert words[2] == "--"
-    assert trouble.mend
-    assert not {*trouble.mend} & {*trouble.wrong}
 
 
-def test_addresses_and_ports_are_those_of_the_file() -> None:
-    plan = Topology.load(FILES / "routed.clab.yml").plan()
-    for host, ip in IPS.items():
-        nic = plan.nodes[host].interfaces[0]
-        assert nic.address is not None
-        assert (str(nic.address.ip), ":".join(nic.peer)) == (ip, PORTS[host])
+def test_places_are_those_of_the_file(plan: Any) -> None:
+    for host in (host for hosts in LEAVES.values() for host in hosts):
+        nic, at = plan.nodes[host].interfaces[0], Place(host)
+        assert (str(nic.address.ip), ":".join(nic.peer)) == (at.ip, at.port)
+    for leaf in LEAVES:
+        for near, far in (uplink(leaf, number) for number in (1, 2)):
+            node, port = near.split(":")
+            [peer] = [":".join(end.peer) for end in plan.nodes[node].interfaces if end.name == port]
+            assert peer == far
+
+
+def test_nothing_that_is_left_running_has_the_name_of_a_fault() -> None:
+    acts: list[Act] = [act for trouble in TROUBLES for act in trouble.acts]
+    names = {act.name for act in acts if isinstance(act, Left)}
+    assert names
+    assert not [name for name in names for fault in FAULTS if fault in name]
+
+
+def test_a_share_counts_what_is_wrong_too() -> None:
+    wanted = [["no-route", "blackhole"], ["mtu"]]
+    assert share(["blackhole", "mtu"], wanted) == 1
+    assert share(["no-route"], wanted) == 0.5
+    assert share(["no-route", "blackhole"], wanted) == 0.5
+    assert share(["no-route", "blackhole", "mac"], wanted) == pytest.approx(1 / 3)
+    assert share([], wanted) == 0
+    assert share(["mtu", "mtu", "a", "b", "c"], [["mtu"]]) == 0.25
+
+
+def test_a_time_is_one_of_the_cluster_or_of_the_lab() -> None:
+    assert seconds_since("11:59:30", NOON, 40.0) == 10
+    assert seconds_since("12.5s", NOON, 40.0) == 12.5
+    assert seconds_since("12", NOON, 40.0) == 12
+    with pytest.raises(InputError, match="'noon' is not a time"):
+        seconds_since("noon", NOON, 40.0)
+
+
+def graded(number: int, **given: Any) -> Any:
+    incident = draw(number, level=1)
+    trouble = incident.troubles[0]
+    answer: dict[str, Any] = {
+        "causes": [trouble.causes[-1]],
+        "places": [trouble.places[0]],
+        "since_s": 20.0,
+        "began_s": 12.0,
+        "mitigated_s": 80.0,
+        "answered_s": 60.0,
+        "commands": ["exec leaf1 -- true"],
+        "suffered": [],
+        "hints": 0,
+    }
+    return grade(incident, **{**answer, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "points"),
+    [
+        ({}, 100),
+        ({"causes": []}, 75),
+        ({"places": ["the moon"]}, 75),
+        ({"since_s": 23.0}, 90),
+        ({"since_s": None}, 90),
+        ({"suffered": ["web1 to web2"]}, 90),
+        ({"mitigated_s": None}, 60),
+        ({"hints": 3}, 70),
+        ({"causes": [], "places": [], "since_s": None, "mitigated_s": None, "hints": 2}, 0),
+    ],
+)
+def test_points(given: Any, points: int) -> None:
+    row = graded(4, **given)
+    assert row["points"] == points
+    assert row["solution"]["mend"] == draw(4, level=1).mend
 
 
 def test_hints_come_one_after_the_other() -> None:
@@ -85,3 +205,9 @@ def test_what_is_withheld_is_in_no_log() -> None:
 def test_a_rank_s_lines_are_steps() -> None:
     text = "2026-01-01 00:01:02 step 12 took 1.034 s\nUCX ERROR something\n2026-01-01 00:01:03 step 13 took 12.5 s\n"
     assert [found["number"] for found in STEP.finditer(text)] == ["12", "13"]
+
+
+def test_a_ticket_s_words_are_not_those_of_a_cause() -> None:
+    words = {word for trouble in TROUBLES for word in trouble.causes}
+    for trace in TRACES:
+        assert not words & set(re.findall(r"[\w-]+", trace.text))

@@ -1,6 +1,7 @@
-"""A rank of a job that trains without end.
+"""A rank of a job that trains without end: a mixture of experts.
 
-DistributedDataParallel over MPI, with a checkpoint every ten steps, from which it goes on when it is started again.
+Each rank has an expert; tokens go to experts and back (all-to-all). The rest is DistributedDataParallel over MPI. There
+is a checkpoint every ten steps, from which the job goes on when it is started again.
 """
 
 import os
@@ -10,10 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-CHECKPOINT, EVERY, COMPUTE_S = "checkpoint.pt", 10, 0.9
+CHECKPOINT, EVERY, COMPUTE_S = "checkpoint.pt", 10, 1.9
+TOKENS, WIDTH = 32, 128
 dist.init_process_group("mpi")
 torch.manual_seed(1)
-model = DistributedDataParallel(torch.nn.Linear(158, 158))
+model = DistributedDataParallel(torch.nn.Linear(WIDTH, WIDTH))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 step = 0
 if os.path.exists(CHECKPOINT):
@@ -23,8 +25,11 @@ if os.path.exists(CHECKPOINT):
 while True:
     began = time.monotonic()
     time.sleep(COMPUTE_S)  # the rest of the model
+    tokens = torch.randn(TOKENS * dist.get_world_size(), WIDTH)
+    of_experts = torch.empty_like(tokens)
+    dist.all_to_all_single(of_experts, tokens)
     optimizer.zero_grad()
-    model(torch.randn(4, 158)).square().mean().backward()
+    model(of_experts).square().mean().backward()
     optimizer.step()
     step += 1
     if dist.get_rank() == 0:

@@ -1,0 +1,23 @@
+"""The kinds of trouble, by area."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+
+from testbed.protocol import IncidentArea
+from testbed.scenario.incident.kinds import arp, fabric, training
+from testbed.scenario.incident.trouble import Trouble
+
+Kind = Callable[[Random], Trouble]
+"""A kind of trouble: it draws where and how much."""
+STEADY: Mapping[IncidentArea, Sequence[Kind]] = {
+    "arp": arp.STEADY,
+    "fabric": fabric.STEADY,
+    "training": training.STEADY,
+}
+"""Those that stay until they are mended."""
+RETURNING: Mapping[IncidentArea, Sequence[Kind]] = {
+    "arp": arp.RETURNING,
+    "fabric": fabric.RETURNING,
+    "training": training.RETURNING,
+}
+"""Those that heal, and come back."""

@@ -1,0 +1,110 @@
+"""What others did to a cluster before: harmless changes that mislead, and fixes that were tried and break something."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from testbed.scenario.incident.site import OTHERS, RANKS, Place, uplink
+from testbed.scenario.incident.trouble import Trace, Typed
+
+
+def storage_address(r: Random) -> Trace:
+    at = Place(r.choice(["store1", "store2"]))
+    return Trace(
+        f"The storage team gave {at.host} a second address today, 10.77.0.{at.number}. We suspect that.",
+        [Typed(at.host, f"ip address add 10.77.0.{at.number}/24 dev eth1")],
+    )
+
+
+def narrow_web(r: Random) -> Trace:
+    at = Place(r.choice(["web1", "web2"]))
+    return Trace(
+        f"The MTU of {at.host} was lowered to 1400 for a tunnel this morning. It began soon after.",
+        [Typed(at.host, "ip link set eth1 mtu 1400")],
+    )
+
+
+def drill(r: Random) -> Trace:
+    spine = r.choice(["spine1", "spine2"])
+    return Trace(
+        f"{spine} has routes that drop packets since the DDoS drill; they were never taken out.",
+        [Typed(spine, f"ip route add blackhole 10.66.{number}.0/24") for number in (1, 2)],
+    )
+
+
+def old_entry(r: Random) -> Trace:
+    at = Place(r.choice(OTHERS))
+    return Trace(
+        f"There was an ARP problem on {at.leaf} last week. Perhaps it is that again.",
+        [Typed(at.leaf, f"ip neigh replace {at.network}.200 lladdr 02:00:00:00:77:01 nud permanent dev {at.vlan}")],
+    )
+
+
+def firmware(r: Random) -> Trace:
+    switch = r.choice(["leaf1", "leaf2", "spine1", "spine2"])
+    return Trace(f"{switch} got new firmware last night. Everybody says that it is {switch}.", [])
+
+
+def firewall(r: Random) -> Trace:
+    at = Place(r.choice(OTHERS))
+    rules = "add table inet audit; add chain inet audit input { type filter hook input priority 0; }; "
+    rules += "add rule inet audit input udp dport 4791 counter"
+    return Trace(
+        f"Security rolled out rules on {at.host} today. Can they have to do with it?",
+        [Typed(at.host, f"nft '{rules}'")],
+    )
+
+
+MISLEADING: Sequence[Callable[[Random], Trace]] = [storage_address, narrow_web, drill, old_entry, firmware, firewall]
+
+
+def shrunk(r: Random) -> Trace:
+    at = Place(r.choice(RANKS))
+    return Trace(
+        f"The night shift set the MTU of {at.host}:eth1 to 600, to rule out large packets. It did not help, and is "
+        "still so.",
+        [Typed(at.host, "ip link set eth1 mtu 600")],
+        [f"exec {at.host} -- ip link set eth1 mtu 1500"],
+        at.part,
+    )
+
+
+def detoured(r: Random) -> Trace:
+    at = Place(r.choice(RANKS))
+    far = Place(r.choice([rank for rank in RANKS if Place(rank).leaf != at.leaf]))
+    by = at.store.ip
+    return Trace(
+        f"The night shift gave {at.host} a route of its own to {far.host} ({far.ip}), by way of {by}. It did not help, "
+        "and is still there.",
+        [Typed(at.host, f"ip route add {far.ip}/32 via {by} dev eth1")],
+        [f"exec {at.host} -- ip route del {far.ip}/32"],
+        at.part | far.part,
+    )
+
+
+def pinned(r: Random) -> Trace:
+    at = Place(r.choice(RANKS))
+    mate = Place(next(rank for rank in RANKS if Place(rank).leaf == at.leaf and rank != at.host))
+    mac = "02:00:00:00:88:01"
+    return Trace(
+        f"The night shift pinned the MAC of {mate.ip} on {at.host} to the one in the inventory, {mac}. It did not "
+        "help, and is still there.",
+        [Typed(at.host, f"ip neigh replace {mate.ip} lladdr {mac} nud permanent dev eth1")],
+        [f"exec {at.host} -- ip neigh del {mate.ip} dev eth1"],
+        at.part | mate.part,
+    )
+
+
+def drained(r: Random) -> Trace:
+    """The uplinks of a leaf were taken out, and the gateway with them."""
+    leaf = r.choice(["leaf1", "leaf2"])
+    near = [uplink(leaf, number)[0] for number in (1, 2)]
+    return Trace(
+        f"The night shift took both uplinks of {leaf} out, {near[0]} and {near[1]}, to look at the optics. They are "
+        "still down.",
+        [Typed(leaf, f"ip link set {end.partition(':')[2]} down") for end in near],
+        [f"exec {leaf} -- ip link set {end.partition(':')[2]} up" for end in near],
+        frozenset({"uplinks", leaf}),
+    )
+
+
+TRIED: Sequence[Callable[[Random], Trace]] = [shrunk, detoured, pinned, drained]
