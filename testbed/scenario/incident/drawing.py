@@ -1,16 +1,17 @@
 """The drawing of an incident by its number: what goes wrong, where and when. The same number is the same incident."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from testbed.protocol import IncidentArea, IncidentLevel
 from testbed.scenario.incident.kinds import RETURNING, STEADY
 from testbed.scenario.incident.traces import MISLEADING, TRIED
 from testbed.scenario.incident.trouble import Trace, Trouble
 
+D = TypeVar("D")
 AREAS: Sequence[IncidentArea] = get_args(IncidentArea)
 LEVELS: Sequence[IncidentLevel] = get_args(IncidentLevel)
 MISLED, DOUBLE, RETURNS, TRIED_BEFORE = 2, 3, 4, 5
@@ -27,6 +28,11 @@ class Incident:
     after: int
     troubles: Sequence[Trouble]
     traces: Sequence[Trace]
+
+    @property
+    def scene(self) -> str:
+        """Return the name of the cluster in which it happens."""
+        return self.troubles[0].scene
 
     @property
     def returns(self) -> bool:
@@ -62,21 +68,29 @@ def draw(number: int, area: IncidentArea | None = None, level: IncidentLevel | N
     own_area, own_level = cell(number)
     area, level = area or own_area, level or own_level
     r = Random(f"incident {number} {area} {level}")  # noqa: S311
-    troubles = [r.choice((RETURNING if level == RETURNS else STEADY)[area])(r)]
+    kinds = (RETURNING if level == RETURNS else STEADY)[area]
+    alone = level not in (DOUBLE, TRIED_BEFORE)
+    first = drawn(r, kinds, lambda one: alone or not one.by_restart)
+    troubles: list[Trouble] = [first]
     traces: list[Trace] = []
-    taken = troubles[0].parts
     if level == MISLED:
-        traces = [make(r) for make in r.sample(MISLEADING, 2)]
+        traces = [make(r) for make in r.sample(MISLEADING[first.scene], 2)]
     if level == DOUBLE:
-        troubles.append(another(r, STEADY[area], taken))
+        second = drawn(r, kinds, lambda one: beside(one, first) and not one.by_restart)
+        troubles.append(second)
     if level == TRIED_BEFORE:
-        traces = [another(r, TRIED, taken)]
+        traces = [drawn(r, TRIED[first.scene], lambda one: not one.parts & first.parts)]
     return Incident(number, area, level, r.randrange(5, 9), troubles, traces)
 
 
-def another(r: Random, kinds: Sequence[Any], taken: frozenset[str]) -> Any:
-    """Draw one that touches no part which is taken."""
+def beside(one: Trouble, first: Trouble) -> bool:
+    """Return whether a trouble is in the same cluster as the first one, and touches no part that it does."""
+    return one.scene == first.scene and not one.parts & first.parts
+
+
+def drawn(r: Random, kinds: Sequence[Callable[[Random], D]], fits: Callable[[D], bool]) -> D:
+    """Draw one of a kind until it fits."""
     while True:
         found = r.choice(kinds)(r)
-        if not found.parts & taken:
+        if fits(found):
             return found

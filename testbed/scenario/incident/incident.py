@@ -16,16 +16,15 @@ from testbed.scenario.incident import grading
 from testbed.scenario.incident.desk import Desk, desk, open_desk
 from testbed.scenario.incident.drawing import RETURNS, TRIED_BEFORE, Incident, draw
 from testbed.scenario.incident.others import Others
-from testbed.scenario.incident.site import OTHERS, RANKS
+from testbed.scenario.incident.scenes import SCENES, start
 from testbed.scenario.incident.symptoms import Watch, steps
 from testbed.scenario.incident.trouble import Act
 from testbed.scenario.model import Parameters, Scenario
 from testbed.scenario.run import Run, Variant
-from testbed.workload import Job, mpirun
+from testbed.workload import Job
 
 FILES = Path(__file__).parent / "lab"
 PROGRAM = FILES / "job.py"
-RING = {"coll_tuned_use_dynamic_rules": "1", "coll_tuned_allreduce_algorithm": "4"}
 RESTART_S = 30.0
 """Seconds after which the job's controller starts it again."""
 BEGUN = 4
@@ -64,11 +63,13 @@ class Incidents(Scenario[Settings]):
     training = True
     variants = (Variant("incident", "healthy", "the cause is found, or the job is well again"),)
 
+    def topology_for(self, parameters: Settings) -> str:
+        return SCENES[parameters.incident.scene].topology
+
     @classmethod
     def prepare(cls, lab: Lab) -> Prepared:
-        hosts = [lab.host(name) for name in RANKS]
-        job = mpirun(lab, hosts, PROGRAM, launcher=lab.host("launcher"), mca=RING, restart_s=RESTART_S)
-        others = Others(lab)
+        scene = SCENES[lab.plan.name]
+        job, others = start(scene, lab, str(PROGRAM), RESTART_S), Others(lab, scene.flows)
         if not lab.scheduler.wait(lambda: len(steps(job)) >= BEGUN, BEGIN_S, pause=0.5):
             raise TestbedError(f"the job does not begin: {job.output(0)[-500:]}")
         return Prepared(job, others)
@@ -124,7 +125,7 @@ def ticket(incident: Incident, job: Job, watch: Watch) -> str:
         "Please find out what it is, or get it going.",
         "",
         f"The ticket is closed when the job's steps take what they took for {lasting:g} s, and nothing else suffers:",
-        f"{', '.join(OTHERS[:-1])} and {OTHERS[-1]} serve others.",
+        SCENES[incident.scene].serves,
     ]
     return "\n".join(lines)
 

@@ -1,11 +1,11 @@
 """Traffic of others in the lab of an incident: pings each second, which nobody may hurt."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 from testbed.lab import Lab
 
-FLOWS = (("store1", "store2"), ("web1", "web2"), ("web1", "store1"), ("web2", "store2"))
 LOSES = 2
 """A flow that was well suffers when it loses more pings than these."""
 LATELY = 5
@@ -43,8 +43,8 @@ class Flow:
 class Others:
     """All of them."""
 
-    def __init__(self, lab: Lab) -> None:
-        self._flows = [Flow(lab, near, far) for near, far in FLOWS]
+    def __init__(self, lab: Lab, flows: Sequence[tuple[str, str]]) -> None:
+        self._flows = [Flow(lab, near, far) for near, far in flows]
         self._lost = [0 for _ in self._flows]
         self._well = [True for _ in self._flows]
 

@@ -1,10 +1,10 @@
 """What others did to a cluster before: harmless changes that mislead, and fixes that were tried and break something."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from testbed.scenario.incident.site import OTHERS, RANKS, Place, uplink
-from testbed.scenario.incident.trouble import Trace, Typed
+from testbed.scenario.incident.trouble import PKILL, Trace, Typed
 
 
 def storage_address(r: Random) -> Trace:
@@ -54,16 +54,24 @@ def firewall(r: Random) -> Trace:
     )
 
 
-MISLEADING: Sequence[Callable[[Random], Trace]] = [storage_address, narrow_web, drill, old_entry, firmware, firewall]
+MISLEADING: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
+    "cluster": [storage_address, narrow_web, drill, old_entry, firmware, firewall]
+}
+"""Harmless changes, by the cluster in which they are."""
+
+
+def restarted(at: Place) -> list[Typed]:
+    """Return what has the job start again: connections that are there keep their MACs."""
+    return [Typed(at.host, f"sh -c '{PKILL} -KILL'")]
 
 
 def shrunk(r: Random) -> Trace:
     at = Place(r.choice(RANKS))
     return Trace(
-        f"The night shift set the MTU of {at.host}:eth1 to 600, to rule out large packets. It did not help, and is "
+        f"The night shift set the MTU of {at.host}:eth1 to 1500, to rule out large packets. It did not help, and is "
         "still so.",
-        [Typed(at.host, "ip link set eth1 mtu 600")],
-        [f"exec {at.host} -- ip link set eth1 mtu 1500"],
+        [Typed(at.host, "ip link set eth1 mtu 1500")],
+        [f"exec {at.host} -- ip link set eth1 mtu 9000"],
         at.part,
     )
 
@@ -73,9 +81,9 @@ def detoured(r: Random) -> Trace:
     far = Place(r.choice([rank for rank in RANKS if Place(rank).leaf != at.leaf]))
     by = at.store.ip
     return Trace(
-        f"The night shift gave {at.host} a route of its own to {far.host} ({far.ip}), by way of {by}. It did not help, "
-        "and is still there.",
-        [Typed(at.host, f"ip route add {far.ip}/32 via {by} dev eth1")],
+        f"The night shift gave {at.host} a route of its own to {far.host} ({far.ip}), by way of {by}. They restarted "
+        "the job. It did not help, and is still there.",
+        [Typed(at.host, f"ip route add {far.ip}/32 via {by} dev eth1"), *restarted(at)],
         [f"exec {at.host} -- ip route del {far.ip}/32"],
         at.part | far.part,
     )
@@ -88,7 +96,7 @@ def pinned(r: Random) -> Trace:
     return Trace(
         f"The night shift pinned the MAC of {mate.ip} on {at.host} to the one in the inventory, {mac}. It did not "
         "help, and is still there.",
-        [Typed(at.host, f"ip neigh replace {mate.ip} lladdr {mac} nud permanent dev eth1")],
+        [Typed(at.host, f"ip neigh replace {mate.ip} lladdr {mac} nud permanent dev eth1"), *restarted(at)],
         [f"exec {at.host} -- ip neigh del {mate.ip} dev eth1"],
         at.part | mate.part,
     )
@@ -107,4 +115,5 @@ def drained(r: Random) -> Trace:
     )
 
 
-TRIED: Sequence[Callable[[Random], Trace]] = [shrunk, detoured, pinned, drained]
+TRIED: Mapping[str, Sequence[Callable[[Random], Trace]]] = {"cluster": [shrunk, detoured, pinned, drained]}
+"""Fixes that were tried, by the cluster."""

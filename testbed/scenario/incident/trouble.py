@@ -14,6 +14,8 @@ from testbed.faults.fault import make
 from testbed.faults.secret import SecretInjection
 from testbed.lab import Lab
 
+PKILL = "pkill --ns $$ --nslist net -f [j]ob.py"
+"""The head of a command that sends a signal to the ranks of one host alone. Hosts share a kernel."""
 ON_S, OFF_S = 5, 45
 """Seconds for which what heals and comes back is there, and gone."""
 
@@ -97,6 +99,10 @@ class Trouble:
     wrong: Sequence[str]
     hints: tuple[str, str]
     parts: frozenset[str]
+    scene: str = "cluster"
+    """The cluster that has it: the name in its topology file."""
+    by_restart: bool = False
+    """Whether a restart of the job mends it, too: it is alone then."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from testbed.scenario.incident.drawing import AREAS, DOUBLE, LEVELS, RETURNS, TR
 from testbed.scenario.incident.grading import grade, seconds_since, share
 from testbed.scenario.incident.incident import FILES, Settings
 from testbed.scenario.incident.kinds import RETURNING, STEADY
+from testbed.scenario.incident.scenes import SCENES
 from testbed.scenario.incident.site import LEAVES, Place, uplink
 from testbed.scenario.incident.symptoms import STEP
 from testbed.scenario.incident.traces import MISLEADING, TRIED
@@ -28,13 +29,15 @@ from testbed.topology import Topology
 BLOCK = len(AREAS) * len(LEVELS)
 ALL = [kind for kinds in (STEADY, RETURNING) for found in kinds.values() for kind in found]
 TROUBLES = [kind(random.Random(seed)) for kind in ALL for seed in range(4)]  # noqa: S311
-TRACES = [kind(random.Random(seed)) for kind in (*MISLEADING, *TRIED) for seed in range(4)]  # noqa: S311
+TRACES = [
+    (scene, kind(random.Random(seed)))  # noqa: S311
+    for traces in (MISLEADING, TRIED)
+    for scene, kinds in traces.items()
+    for kind in kinds
+    for seed in range(4)
+]
+PLANS = {scene: Topology.load(FILES / one.topology).plan() for scene, one in SCENES.items()}
 NOON = datetime(2026, 1, 1, 12, 0, 0)
-
-
-@pytest.fixture(scope="module")
-def plan() -> Any:
-    return Topology.load(FILES / "cluster.clab.yml").plan()
 
 
 def test_a_number_is_the_same_incident_everywhere() -> None:
@@ -68,7 +71,8 @@ def test_parts_of_an_incident_touch_nothing_in_common(number: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda one: f"{one.causes[0]} {one.places[0]}")
-def test_a_trouble_names_what_its_lab_has(plan: Any, trouble: Trouble) -> None:
+def test_a_trouble_names_what_its_lab_has(trouble: Trouble) -> None:
+    plan = PLANS[trouble.scene]
     ends = {f"{name}:{end.name}" for name, node in plan.nodes.items() for end in node.interfaces}
     for place in trouble.places:
         assert place in plan.nodes or place.startswith(("rank ", "leaf")) or {*place.split(" - ")} <= ends, place
@@ -79,10 +83,10 @@ def test_a_trouble_names_what_its_lab_has(plan: Any, trouble: Trouble) -> None:
     assert not {*trouble.mend} & {*trouble.wrong} or len(trouble.mend) > 1
 
 
-@pytest.mark.parametrize("trace", TRACES, ids=lambda one: one.text[:30])
-def test_a_trace_names_what_its_lab_has(plan: Any, trace: Trace) -> None:
-    check_acts(plan, trace.acts)
-    check_commands(plan, trace.undo)
+@pytest.mark.parametrize(("scene", "trace"), TRACES)
+def test_a_trace_names_what_its_lab_has(scene: str, trace: Trace) -> None:
+    check_acts(PLANS[scene], trace.acts)
+    check_commands(PLANS[scene], trace.undo)
     assert bool(trace.undo) == bool(trace.parts)
 
 
@@ -113,9 +117,18 @@ def check_commands(plan: Any, commands: Any) -> None:
             assert words[2] == "--"
 
 
-def test_places_are_those_of_the_file(plan: Any) -> None:
+def test_a_scene_is_found_by_the_name_in_its_file() -> None:
+    assert {scene: plan.name for scene, plan in PLANS.items()} == {scene: scene for scene in SCENES}
+    assert set(MISLEADING) == set(TRIED) == set(SCENES)
+    for scene, one in SCENES.items():
+        assert {host for flow in one.flows for host in flow} <= set(PLANS[scene].nodes)
+
+
+def test_places_are_those_of_the_file() -> None:
+    plan = PLANS["cluster"]
     for host in (host for hosts in LEAVES.values() for host in hosts):
         nic, at = plan.nodes[host].interfaces[0], Place(host)
+        assert nic.address
         assert (str(nic.address.ip), ":".join(nic.peer)) == (at.ip, at.port)
     for leaf in LEAVES:
         for near, far in (uplink(leaf, number) for number in (1, 2)):
@@ -209,5 +222,5 @@ def test_a_rank_s_lines_are_steps() -> None:
 
 def test_a_ticket_s_words_are_not_those_of_a_cause() -> None:
     words = {word for trouble in TROUBLES for word in trouble.causes}
-    for trace in TRACES:
+    for _, trace in TRACES:
         assert not words & set(re.findall(r"[\w-]+", trace.text))

@@ -3,7 +3,7 @@
 from random import Random
 
 from testbed.scenario.incident.site import RANKS, Place
-from testbed.scenario.incident.trouble import OFF_S, ON_S, Broken, Left, Trouble, Typed
+from testbed.scenario.incident.trouble import OFF_S, ON_S, PKILL, Broken, Left, Trouble, Typed
 
 
 def stale_entry(r: Random) -> Trouble:
@@ -47,8 +47,11 @@ def wrong_static_entry(r: Random) -> Trouble:
     return Trouble(
         ["stale-neighbour", "wrong-static-arp"],
         [*at.names, *Place(mate).names],
-        f"{at.host} has a permanent entry for {Place(mate).ip} with {mac}, the MAC of a NIC that was replaced",
-        [Typed(at.host, f"ip neigh replace {Place(mate).ip} lladdr {mac} nud permanent dev eth1")],
+        f"{at.host} has a permanent entry for {Place(mate).ip} with {mac}, of a NIC that is gone; the job restarted",
+        [
+            Typed(at.host, f"ip neigh replace {Place(mate).ip} lladdr {mac} nud permanent dev eth1"),
+            Typed(at.host, f"sh -c '{PKILL} -KILL'"),  # connections that are there keep their MACs
+        ],
         [f"exec {at.host} -- ip neigh del {Place(mate).ip} dev eth1"],
         [f"announce {mate}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
         ("It is one pair of hosts of one rack.", "Compare neighbour entries of hosts with MACs."),

@@ -93,11 +93,11 @@ def narrow_uplinks(r: Random) -> Trouble:
     return Trouble(
         ["mtu-mismatch", "mtu"],
         [*(":".join(end) for end in ends), *links, leaf],
-        f"the MTU of the uplinks of {leaf} was set to 1000 at both ends: full packets do not fit through",
-        [Typed(node, f"ip link set {port} mtu 1000") for node, port in ends],
-        [f"exec {node} -- ip link set {port} mtu 1500" for node, port in ends],
+        f"the MTU of the uplinks of {leaf} is 1500 at both ends since an upgrade: full packets do not fit through",
+        [Typed(node, f"ip link set {port} mtu 1500") for node, port in ends],
+        [f"exec {node} -- ip link set {port} mtu 9000" for node, port in ends],
         [f"link set {uplink(leaf, 1)[0]} down", f"exec {leaf} -- ip neigh flush all"],
-        ("ping works.", "ping -s 1400 -M do does not, from one rack to the other."),
+        ("ping works.", "ping -s 8000 -M do does not, from one rack to the other."),
         frozenset({"uplinks"}),
     )
 

@@ -3,10 +3,8 @@
 from random import Random
 
 from testbed.scenario.incident.site import RANKS, Place
-from testbed.scenario.incident.trouble import OFF_S, ON_S, Left, Trouble, Typed
+from testbed.scenario.incident.trouble import OFF_S, ON_S, PKILL, Left, Trouble, Typed
 
-SIGNAL = "pkill --ns $$ --nslist net -f [j]ob.py"
-"""A signal for the ranks of a host alone. Hosts have one kernel."""
 FILTER = "add table inet hardening; add chain inet hardening input { type filter hook input priority 0; }; "
 FILTER += "add rule inet hardening input udp dport 4791 drop"
 UNFILTER = "delete table inet hardening"
@@ -18,11 +16,12 @@ def stopped_rank(r: Random) -> Trouble:
         ["rank-hangs", "rank-stopped"],
         at.names,
         f"a debugger stopped the rank on {at.host} (SIGSTOP), and was left",
-        [Typed(at.host, f"sh -c '{SIGNAL} -STOP'")],
+        [Typed(at.host, f"sh -c '{PKILL} -STOP'")],
         [f"exec {at.host} -- pkill -CONT -f job.py"],
         [f"announce {at.host}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
         ("The network is well: `rdma write` and `probe` work.", "Look at the states of processes."),
         at.part,
+        by_restart=True,
     )
 
 
@@ -45,9 +44,9 @@ def narrow_host(r: Random) -> Trouble:
     return Trouble(
         ["mtu-mismatch", "mtu"],
         at.names,
-        f"the MTU of {at.host}:eth1 was set to 600",
-        [Typed(at.host, "ip link set eth1 mtu 600")],
-        [f"exec {at.host} -- ip link set eth1 mtu 1500"],
+        f"the MTU of {at.host}:eth1 was set to 1500",
+        [Typed(at.host, "ip link set eth1 mtu 1500")],
+        [f"exec {at.host} -- ip link set eth1 mtu 9000"],
         [f"announce {at.host}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
         ("Small messages arrive.", "Compare MTUs."),
         at.part,
@@ -86,7 +85,7 @@ def missing_route(r: Random) -> Trouble:
 def profiled(r: Random) -> Trouble:
     """A profiler stops a rank again and again."""
     at, name = Place(r.choice(RANKS)), "stack-sampler"
-    loop = f"while :; do {SIGNAL} -STOP; sleep {ON_S}; {SIGNAL} -CONT; sleep {OFF_S}; done"
+    loop = f"while :; do {PKILL} -STOP; sleep {ON_S}; {PKILL} -CONT; sleep {OFF_S}; done"
     return Trouble(
         ["rank-hangs", "rank-stopped"],
         at.names,
