@@ -32,8 +32,12 @@ SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
 NAMESPACES = ("net", "uts", "ipc", "mnt")
 CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
+PR_SET_MM, ARG_END, ENV_END = 35, 9, 11
+"""The last two have their starts one below."""
 
 libc = ctypes.CDLL(None, use_errno=True)  # os.setns came with Python 3.12
+shown: list[Any] = []
+"""What /proc shows of this process, in memory that must stay."""
 
 
 def prepare(job: object, out: str, emit: object, devices: object = None) -> None:
@@ -190,7 +194,26 @@ def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
     for standard in 1, 2:
         os.dup2(log, standard)
     sys.argv = wanted["arguments"]
+    show(ARG_END, ["python3", *sys.argv])
+    show(ENV_END, [f"{key}={value}" for key, value in os.environ.items()])
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+
+
+def show(end: int, words: list[str]) -> None:
+    """Have /proc show the rank's own command line or environment in place of that of the process it was forked from."""
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    shown.append(buffer := ctypes.create_string_buffer(text, len(text)))
+    place = ctypes.addressof(buffer)
+    edges = [(end, place + len(text)), (end - 1, place)]
+    # The kernel takes no start behind the end: which of them is first depends on where the buffer is.
+    if any(set_mm(*edge) for edge in edges) and any(set_mm(*edge) for edge in reversed(edges)):
+        raise OSError(ctypes.get_errno(), "prctl PR_SET_MM")
+
+
+def set_mm(edge: int, address: int) -> int:
+    return int(
+        libc.prctl(PR_SET_MM, ctypes.c_ulong(edge), ctypes.c_ulong(address), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    )
 
 
 def record_gloo(path: str) -> None:
