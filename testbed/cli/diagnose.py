@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from testbed.cli.live import collecting
+from testbed.cli.live.live_options import connect
 from testbed.cli.output import json_option
 from testbed.cli.progress import output_console
 from testbed.cli.words import plain, size
@@ -40,6 +42,8 @@ MOST_FLOWS = 8
     Jobs are started by mpirun or torchrun, or are the collectives of a Group; in a run without any, the queue pairs of
     its scenario are diagnosed.
 
+    With --lab it reads the same of a lab that is up, such as a run that was stopped (--stop-at), while its jobs go on.
+
     With --from it reads what was collected of a real cluster instead: what hosts and switches printed, logs, flight
     records. docs/diagnosis.md has the layout of DIR. What nothing there says is not known, and no rule takes it for
     well. --topology-out writes that cluster as a lab, to reproduce the failure in.
@@ -47,6 +51,7 @@ MOST_FLOWS = 8
     Exit status: 0 all jobs are healthy, 1 a job is not, 2 wrong usage, no run directory, no job or damaged files."""
 )
 @click.argument("directory", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--lab", "lab", metavar="NAME", default="", help="The jobs of a lab that is up, as they are now.")
 @click.option("--from", "collected", metavar="DIR", type=click.Path(path_type=Path), help="Files of a real cluster.")
 @click.option(
     "--topology-out",
@@ -64,6 +69,7 @@ MOST_FLOWS = 8
 @json_option()
 def diagnose(
     directory: Path | None,
+    lab: str,
     collected: Path | None,
     topology_out: Path | None,
     flight_records: Path | None,
@@ -73,22 +79,15 @@ def diagnose(
     if collect_script:
         click.echo(resources.files(bundle_package).joinpath("collect.sh").read_text(), nl=False)
         return 0
-    if (directory is None) == (collected is None):
-        raise click.UsageError("give a RUN, or --from DIR")
+    if [directory is not None, collected is not None, bool(lab)].count(True) != 1:
+        raise click.UsageError("give a RUN, --lab NAME, or --from DIR")
     if topology_out and collected is None:
         raise click.UsageError("--topology-out needs --from")
-    if collected is not None:
-        bundle = Bundle.read(collected)
-        found = {"bundle": diagnose_bundle(bundle)}
-        if topology_out:
-            topology_out.write_text(reproduction.topology(bundle), encoding="utf-8")
-    else:
-        assert directory is not None
-        found = {name: diagnoses(place) for name, place in variants(directory).items()}
+    found = found_in(directory, lab, collected, topology_out)
     if not any(found.values()):
         raise InputError(
             "no job of several ranks ran here, or the version of testbed that made the run recorded none",
-            where=str(collected or directory),
+            where=str(collected or directory or lab),
             hint="Jobs are started by mpirun, torchrun or Group of testbed.workload; without one, the queue pairs of "
             "the scenario are diagnosed. The report shows what other programs did.",
         )
@@ -102,6 +101,22 @@ def diagnose(
     else:
         report(output_console(), found)
     return 0 if all(one.healthy for jobs in found.values() for one in jobs) else 1
+
+
+def found_in(
+    directory: Path | None, lab: str, collected: Path | None, topology_out: Path | None
+) -> Mapping[str, Sequence[Diagnosis]]:
+    """Return the diagnoses of a run directory, of a lab that is up, or of what was collected of a real cluster."""
+    if collected is not None:
+        bundle = Bundle.read(collected)
+        if topology_out:
+            topology_out.write_text(reproduction.topology(bundle), encoding="utf-8")
+        return {"bundle": diagnose_bundle(bundle)}
+    if lab:
+        with connect(lab) as connection, collecting.collected(connection) as place:
+            return {lab: diagnoses(place)}
+    assert directory is not None
+    return {name: diagnoses(place) for name, place in variants(directory).items()}
 
 
 def write_records(one: Diagnosis, directory: Path) -> None:

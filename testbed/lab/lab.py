@@ -97,6 +97,8 @@ class Lab:
         self.nodes: dict[str, Node[Any]] = {}
         self.injections: list[Any] = []
         """Faults that were injected (testbed.faults.Injection), in their order."""
+        self.recorders: list[Callable[[], tuple[str, str]]] = []
+        """Functions of jobs that return the path of a file in the run directory, and its text as it would be now."""
         self.profiles = dict(profiles or {})
         """The profiles of switches that are not as their file says."""
         self._devices = RdmaDevices()

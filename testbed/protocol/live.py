@@ -461,6 +461,11 @@ class Continue(LiveRequest[None], touches=False):
     """Let a stopped run continue."""
 
 
+class Collect(LiveRequest[None], handler="collecting:collect", touches=False):
+    """Read the files of a run directory as they would be if the lab ended now, without captures and topology.json.
+    Reports are parts of one: `file`, its path there, and `out`."""
+
+
 class IncidentTicket(LiveRequest[str], handler="incident:ticket", touches=False):
     """What the users of a lab with an incident see."""
 

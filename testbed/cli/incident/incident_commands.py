@@ -6,8 +6,8 @@ from typing import get_args
 
 import click
 
-from testbed.cli.incident import opening
-from testbed.cli.live import live_options
+from testbed.cli.incident.bench import bench, round_
+from testbed.cli.live import incident_runs, live_options
 from testbed.cli.live.up import end
 from testbed.cli.scenario_options import out_option
 from testbed.machine.live import labs
@@ -39,10 +39,10 @@ def new(
     number: int | None, area: IncidentArea | None, level: IncidentLevel | None, name: str, out: Path, form: str
 ) -> int:
     number = int(time.time()) % 1_000_000 if number is None else number
-    name = name or f"{opening.NAME}-{number}"
-    with opening.opened(name, {"number": number, "area": area, "level": level}, out) as connection:
+    name = name or f"{incident_runs.NAME}-{number}"
+    with incident_runs.opened(name, {"number": number, "area": area, "level": level}, out) as connection:
         try:
-            opening.proceed(connection, {"control": "start"})
+            incident_runs.proceed(connection, {"control": "start"})
         except KeyboardInterrupt:
             end(connection)
             raise
@@ -85,7 +85,9 @@ def hint(name: str, form: str) -> int:
 def answer(causes: tuple[str, ...], places: tuple[str, ...], since: str, mended: bool, name: str, form: str) -> int:
     if not (causes or places or since or mended):
         raise click.UsageError("give --cause, --place and --since, or --mended")
-    grade, out = opening.answered(name, live.IncidentAnswer(causes=list(causes), places=list(places), since=since))
+    grade, out = incident_runs.answered(
+        name, live.IncidentAnswer(causes=list(causes), places=list(places), since=since)
+    )
     return live_options.show(form, grade, "\n".join([*graded(grade), "", *solved(grade), out]))
 
 
@@ -99,16 +101,20 @@ def answer(causes: tuple[str, ...], places: tuple[str, ...], since: str, mended:
 @live_options.lab_options
 def solution(run: Path | None, name: str, form: str) -> int:
     if run:
-        grade, out = opening.read(run), str(run)
+        grade, out = incident_runs.read(run), str(run)
     else:
-        grade, out = opening.answered(name, live.IncidentAnswer(gives_up=True))
+        grade, out = incident_runs.answered(name, live.IncidentAnswer(gives_up=True))
     return live_options.show(form, grade, "\n".join([*solved(grade), out]))
+
+
+incident.add_command(bench, "bench")
+incident.add_command(round_, "round")
 
 
 @incident.command("list", help="List the labs with an incident that are up.")
 @live_options.format_option
 def list_(form: str) -> int:
-    found = [lab for lab in labs.every() if lab.topology == opening.TOPOLOGY]
+    found = [lab for lab in labs.every() if lab.topology == incident_runs.TOPOLOGY]
     rows = [{"lab": lab.name, "state": lab.state, "out": lab.out} for lab in found]
     return live_options.show(form, rows, "\n".join(f"{row['lab']}  {row['state']}" for row in rows) or "none is up")
 

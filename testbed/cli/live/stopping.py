@@ -68,9 +68,17 @@ def order_of(
 
 
 def begun(
-    name: str, order: RunOrder, info: ScenarioInfo, seed: int, out: Path, metrics: int | None = None
+    name: str,
+    order: RunOrder,
+    info: ScenarioInfo,
+    seed: int,
+    out: Path,
+    metrics: int | None = None,
+    *,
+    attached: bool = False,
 ) -> Connection:
-    """Start a keeper of the run, under a name that is free. `latest` stays the run whose moment was kept."""
+    """Start a keeper of the run, under a name that is free; `attached` to the connection, it ends with that. `latest`
+    stays the run whose moment was kept."""
     labs.require_free(name)
     listening, address = listening_at(metrics)
     machine: Any = options.choose("vm", "virtual", lambda text: click.echo(f"… {text}", err=True))
@@ -78,7 +86,7 @@ def begun(
     directory = runs.run_directory(out, order.name, latest=not order.step).resolve()
     lab = labs.Lab.starting(name, f"{order.name} {order.label}", "virtual", seed, directory, address)
     needs = info["packages"], info["images"]
-    whole = Order(lab, {}, {}, [], "tcg", seed, *needs, idle_s=None, attached=False, run=asdict(order))
+    whole = Order(lab, {}, {}, [], "tcg", seed, *needs, idle_s=None, attached=attached, run=asdict(order))
     return start(whole, listening)
 
 

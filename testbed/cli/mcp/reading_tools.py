@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from testbed.cli.live.collecting import collected
 from testbed.cli.live.lab_tables import brief
 from testbed.cli.live.live_options import LineWriter
 from testbed.cli.mcp.bounds import ROWS
@@ -357,11 +357,10 @@ class Diagnoses(TypedDict):
 def diagnose(lab: LabCalls) -> Diagnoses:
     """Diagnose the jobs that ran in the lab: which rank stalled first, on which link, since when, why. It reads only
     what a real cluster shows, never which faults were injected. Without a job there is nothing to diagnose."""
-    from testbed.records.difference import variants
     from testbed.report.diagnosis import diagnose as diagnoses
 
-    places = variants(Path(lab.lab.out))
-    found = [{"variant": name, **one.json()} for name, place in places.items() for one in diagnoses(place)]
+    with lab.connected() as connection, collected(connection) as place:
+        found = [{"variant": lab.lab.name, **one.json()} for one in diagnoses(place)]
     note = "" if found else "No job of several ranks ran in this lab. See `probe`, `counters`, `tables` and `events`."
     return {"jobs": found, "note": note, "left_out": 0}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from testbed.cli.mcp import changing_tools, own_labs, program_tools, reading_tools
+from testbed.cli.mcp import changing_tools, incident_tools, own_labs, program_tools, reading_tools
 from testbed.cli.mcp.lab_calls import Access
 
 
@@ -59,6 +59,9 @@ TOOLS = (
     ToolEntry(changing_tools.apply, "destroys"),
     ToolEntry(changing_tools.apply_objects, "changes"),
     ToolEntry(changing_tools.delete_objects, "destroys"),
+    ToolEntry(incident_tools.ticket, "reads"),
+    ToolEntry(incident_tools.hint, "changes"),
+    ToolEntry(incident_tools.answer, "destroys"),
     ToolEntry(own_labs.up, "changes", everywhere=False),
     ToolEntry(own_labs.down, "destroys", everywhere=False),
 )

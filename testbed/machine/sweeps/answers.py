@@ -41,7 +41,7 @@ def read(answer: Any, address: str) -> tuple[str, Any, bytes]:
     return kind, found, files
 
 
-def _typed(kind: Any, content: Any, address: str) -> Identity | RunResult | TestbedError | None:
+def _typed(kind: Any, content: Any, address: str) -> Identity | RunResult | TestbedError | str | None:
     match kind:
         case "failed":
             error = messages.error_of(messages.checked(Failure, content, "failure"), str)
@@ -50,6 +50,9 @@ def _typed(kind: Any, content: Any, address: str) -> Identity | RunResult | Test
         case "identity":
             identity: Identity = requests.adapter(Identity).validate_python(content)
             return identity
+        case "printed":
+            printed: str = messages.checked(str, content, "output")
+            return printed
         case "ended":
             result: RunResult = requests.adapter(RunResult).validate_json(json.dumps(content))
             check_names(result, address)

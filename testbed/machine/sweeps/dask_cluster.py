@@ -12,14 +12,15 @@ import logging
 import mmap
 import pickle
 import re
+import shlex
 import zipfile
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import cloudpickle
@@ -40,6 +41,7 @@ from testbed.machine.task_group import TaskGroup
 from testbed.version import version
 
 ADDRESS = re.compile(r"dask://([^/\s]+:\d+)/?")
+W = TypeVar("W", Point, Sequence[str])
 CONNECT_S = 20.0
 CHUNK = 8 << 20
 AHEAD = 2
@@ -109,24 +111,47 @@ class Cluster:
         return first
 
     async def run(self, points: Iterable[Point], on_result: OnResult, room: Room) -> None:
-        waiting = deque(points)
-        running: dict[Any, Point] = {}
+        async def deliver(point: Point, address: str, result: RunResult, packed: bytes) -> None:
+            await self._deliver(point, address, result, packed, on_result)
+
+        await self._each(points, lambda point: ("run", point, room()), deliver)
+
+    async def run_commands(
+        self, commands: Iterable[Sequence[str]], on_printed: Callable[[Sequence[str], str], Awaitable[None]]
+    ) -> None:
+        """Run commands of the testbed that was sent, given by the words after its name, one on each thread. They get
+        `--out` with a directory that is removed at their end."""
+
+        async def deliver(words: Sequence[str], _: str, printed: str, __: bytes) -> None:
+            await on_printed(words, printed)
+
+        await self._each(commands, lambda words: ("command", *words), deliver)
+
+    async def _each(
+        self,
+        work: Iterable[W],
+        request_of: Callable[[W], tuple[Any, ...]],
+        deliver: Callable[[W, str, Any, bytes], Awaitable[None]],
+    ) -> None:
+        """Have workers answer a request for each piece of work, and deliver the answers as they come."""
+        waiting = deque(work)
+        running: dict[Any, W] = {}
         while waiting or running:
             ahead = AHEAD * sum((await self._workers()).values())
             while waiting and len(running) < ahead:
-                point = waiting.popleft()
-                running[self._submit(point, kept=room())] = point
+                one = waiting.popleft()
+                running[self._submit(request_of(one))] = one
             for future in await self._ended([*running]):
-                point = running.pop(future)
-                address, answer = await self._answer(future, point)
+                one = running.pop(future)
+                address, answer = await self._answer(future, one)
                 if answer is None:
                     await self._prepare(address)
-                    waiting.appendleft(point)
+                    waiting.appendleft(one)
                 else:
-                    await self._deliver(point, address, *answer, on_result)
+                    await deliver(one, address, *answer)
 
-    def _submit(self, point: Point, *, kept: bool) -> Any:
-        names, request = self._names, pickle.dumps(("run", point, kept))
+    def _submit(self, asked: tuple[Any, ...]) -> Any:
+        names, request = self._names, pickle.dumps(asked)
 
         async def carry_out() -> tuple[str, bytes | None]:  # a function of a function travels by value
             return await run_remotely(names, request)
@@ -140,20 +165,20 @@ class Cluster:
                 return list(found.done)
             await self._workers()
 
-    async def _answer(self, future: Any, point: Point) -> tuple[str, tuple[RunResult, bytes] | None]:
+    async def _answer(self, future: Any, work: Point | Sequence[str]) -> tuple[str, tuple[Any, bytes] | None]:
         """Return the worker and its answer; None from a host that lacks something."""
         try:
             address, answer = await future
         except KilledWorker as error:
             hint = "A run needs up to 1 GB: workers may not have enough memory."
-            text = f"{point.label} with seed {point.seed}: every worker that ran it died"
+            text = f"{named(work)}: every worker that ran it died"
             raise TestbedError(text, hint=hint) from error
         except RuntimeError as error:
             raise TestbedError(str(error)) from error
         if not answer:
             return address, None
         kind, result, packed = answers.read(answer, address)
-        return address, (result, packed) if kind == "ended" else None
+        return address, None if kind == "lacks" else (result, packed)
 
     async def _deliver(self, point: Point, address: str, result: RunResult, packed: bytes, on_result: OnResult) -> None:
         directory = None
@@ -236,6 +261,10 @@ class Cluster:
         if address not in found:
             raise CommClosedError(f"{address} is gone")
         return found[address]
+
+
+def named(work: Point | Sequence[str]) -> str:
+    return f"{work.label} with seed {work.seed}" if isinstance(work, Point) else shlex.join(["testbed", *work])
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from testbed.machine.archives import boot_image
 from testbed.machine.image import Image
 from testbed.machine.qemu import Flavour
 from testbed.machine.record import Identity
-from testbed.machine.sweeps import answers
+from testbed.machine.sweeps import answers, commands
 from testbed.machine.sweeps.points import Point, Work
 from testbed.machine.vm import VirtualMachine
 from testbed.protocol import messages
@@ -87,6 +87,14 @@ def run(work: Work, digest: str, point: Point, kept: bool) -> bytes:
         return answers.write("ended", result, b"" if result.as_expected or not kept else answers.packed(out))
 
 
+def command(work: Work, digest: str, *words: str) -> bytes:
+    """Run a command of this testbed, and return what it printed."""
+    if machine_with(work, digest) is None:
+        return LACKS
+    with child_processes.scratch() as out:
+        return answers.write("printed", commands.printed([*words, "--out", str(out)]))
+
+
 def machine_with(work: Work, digest: str) -> VirtualMachine | None:
     """Return a machine with this very image, which is in the user's cache or in one for it alone."""
     if image_with(work, digest) is None:
@@ -118,7 +126,7 @@ def prune(parent: Path, pattern: str) -> None:
             path.unlink(missing_ok=True)
 
 
-ACTIONS: dict[str, Act] = {"prepare": prepare, "image": take_image, "run": run}
+ACTIONS: dict[str, Act] = {"prepare": prepare, "image": take_image, "run": run, "command": command}
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ from testbed.errors import DeadlineError, TestbedError, UnsupportedError
 from testbed.kernel import netns, rxe_devices
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
-from testbed.protocol import events
+from testbed.protocol import FLIGHT, events
 from testbed.protocol.flight import Call
 from testbed.protocol.ucx_words import STATUS, UNREACHED
 from testbed.workload.jobs import recorder
@@ -166,6 +166,7 @@ class Job:
         self._steps: dict[int, tuple[list[Step], int]] = {}
         """The steps of ranks that are read, with the bytes read of their files."""
         self._watch = Watch(self)
+        lab.recorders.append(self._record)
         if ranks:
             self._begin(ranks)
 
@@ -193,6 +194,10 @@ class Job:
         job = cls(lab, name, [Rank(0, host)])
         job.launch(host, [f"TESTBED_RANKS={job.directory}", "RANK=0", *forked(program), *arguments])
         return job
+
+    def _record(self) -> tuple[str, str]:
+        """Return the path of the ranks' record in the run directory, and its text so far."""
+        return f"{self.name}/{FLIGHT}", recorder.text(self.directory, self.ranks, self.lab.zero_ns)
 
     def output(self, rank: int) -> str:
         """Return the output of a rank so far."""

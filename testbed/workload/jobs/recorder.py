@@ -17,16 +17,18 @@ from testbed.workload.jobs.placement import Rank
 
 def write(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> None:
     """Turn the recorders' files in the directory of a job into its flight.jsonl; nothing where there are none."""
-    found: list[Call] = []
+    if found := text(directory, ranks, zero_ns):
+        (directory / FLIGHT).write_text(found)
     for rank in ranks:
-        file = path(directory, rank.number)
-        if file.exists():
-            found += read(file, rank, zero_ns)
-            file.unlink()
-    if found:
-        found.sort(key=lambda call: (call.began, call.rank))
-        lines = (json.dumps(call.json(), separators=(",", ":")) + "\n" for call in found)
-        (directory / FLIGHT).write_text("".join(lines))
+        path(directory, rank.number).unlink(missing_ok=True)
+
+
+def text(directory: Path, ranks: Sequence[Rank], zero_ns: int) -> str:
+    """Return flight.jsonl as it would be now."""
+    files = ((rank, path(directory, rank.number)) for rank in ranks)
+    found = [call for rank, file in files if file.exists() for call in read(file, rank, zero_ns)]
+    found.sort(key=lambda call: (call.began, call.rank))
+    return "".join(json.dumps(call.json(), separators=(",", ":")) + "\n" for call in found)
 
 
 def calls(directory: Path, rank: Rank, zero_ns: int) -> list[Call]:

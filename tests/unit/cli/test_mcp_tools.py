@@ -32,6 +32,7 @@ CHANGING = [
     "capture", "exec", "rdma_write", "probe", "announce", "advance", "address", "link_set", "profile_set", "inject",
     "recover", "pod_add", "pod_delete", "reboot", "apply", "apply_objects", "delete_objects",
 ]  # fmt: skip
+INCIDENT = ["ticket", "hint", "answer"]
 OWN = ["up", "down"]
 LINK = {
     "interface": "h1:eth1", "peer": "leaf:e1", "peers": [], "in_bond": "", "up": True, "carrier": True, "gone": False,
@@ -106,18 +107,18 @@ def names(access: Access) -> list[str]:
 
 
 def test_the_names_of_tools_are_stable() -> None:
-    assert names(Access()) == [*READING, *CHANGING, *OWN]
+    assert names(Access()) == [*READING, *CHANGING, *INCIDENT, *OWN]
 
 
 def test_a_server_of_one_lab_has_no_argument_for_it_and_brings_none_up() -> None:
     tools = session(lambda client: client.list_tools(), Access("pair")).tools
-    assert [tool.name for tool in tools] == [*READING, *CHANGING]
+    assert [tool.name for tool in tools] == [*READING, *CHANGING, *INCIDENT]
     assert not any("lab" in tool.input_schema["properties"] for tool in tools)
 
 
 def test_a_server_that_only_reads_says_so_of_each_tool() -> None:
     tools = session(lambda client: client.list_tools(), Access(changes=False)).tools
-    assert [tool.name for tool in tools] == [*READING, "capture"]
+    assert [tool.name for tool in tools] == [*READING, "capture", "ticket"]
     assert all(tool.annotations.read_only_hint for tool in tools)
     [capture] = [tool for tool in tools if tool.name == "capture"]
     assert "during" not in capture.input_schema["properties"]
@@ -126,7 +127,7 @@ def test_a_server_that_only_reads_says_so_of_each_tool() -> None:
 def test_tools_that_may_destroy_are_marked() -> None:
     tools = session(lambda client: client.list_tools()).tools
     destructive = [tool.name for tool in tools if tool.annotations.destructive_hint]
-    assert destructive == ["exec", "pod_delete", "reboot", "apply", "delete_objects", "down"]
+    assert destructive == ["exec", "pod_delete", "reboot", "apply", "delete_objects", "answer", "down"]
 
 
 @pytest.mark.parametrize("access", [Access(), Access("pair"), Access(changes=False)], ids=["all", "one", "reading"])

@@ -86,22 +86,6 @@ def corrupting_uplink(r: Random) -> Trouble:
     )
 
 
-def narrow_uplinks(r: Random) -> Trouble:
-    leaf = r.choice(["leaf1", "leaf2"])
-    ends = [end.split(":") for number in (1, 2) for end in uplink(leaf, number)]
-    links = [" - ".join(uplink(leaf, number)) for number in (1, 2)]
-    return Trouble(
-        ["mtu-mismatch", "mtu"],
-        [*(":".join(end) for end in ends), *links, leaf],
-        f"the MTU of the uplinks of {leaf} is 1500 at both ends since an upgrade: full packets do not fit through",
-        [Typed(node, f"ip link set {port} mtu 1500") for node, port in ends],
-        [f"exec {node} -- ip link set {port} mtu 9000" for node, port in ends],
-        [f"link set {uplink(leaf, 1)[0]} down", f"exec {leaf} -- ip neigh flush all"],
-        ("ping works.", "ping -s 8000 -M do does not, from one rack to the other."),
-        frozenset({"uplinks"}),
-    )
-
-
 def port_down(r: Random) -> Trouble:
     at = Place(r.choice(RANKS))
     node, port = at.port.split(":")
@@ -151,5 +135,5 @@ def steered_route(r: Random) -> Trouble:
     )
 
 
-STEADY = [blackhole, spine_drops, gateway_down, lossy_uplink, corrupting_uplink, narrow_uplinks, port_down]
+STEADY = [blackhole, spine_drops, gateway_down, lossy_uplink, corrupting_uplink, port_down]
 RETURNING = [loose_uplink, steered_route]

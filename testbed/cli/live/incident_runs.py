@@ -24,13 +24,12 @@ SEED = 1
 """That of the machine: incidents differ by their number alone."""
 
 
-def opened(name: str, settings: Mapping[str, Any], out: Path, step: Path | None = None) -> Connection:
-    """Start the lab of an incident, or go to the step that was kept of one, its handover."""
+def opened(name: str, settings: Mapping[str, Any], out: Path, *, attached: bool = False) -> Connection:
+    """Start the lab of an incident; one that is `attached` ends with the connection."""
     source = Source(NAME, FILE)
     variant: VariantInfo = {"name": LABEL, "expected": "healthy", "text": "", "settings": dict(settings)}
-    order = order_of(NAME, source, LABEL, variant, stop=HANDOVER)
-    order = replace(order, shares_lab=True, step=str(step) if step else None)
-    return begun(name, order, described(source), SEED, out)
+    order = replace(order_of(NAME, source, LABEL, variant, stop=HANDOVER), shares_lab=True)
+    return begun(name, order, described(source), SEED, out, attached=attached)
 
 
 def proceed(connection: Connection, asked: dict[str, Any]) -> dict[str, Any]:
