@@ -1,7 +1,7 @@
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := $(if $(scenario),scenario,help)
 .PHONY: help setup ready scenario scenarios catalogue quick lint workflows check test mutants fuzz bench
-.PHONY: diagnosis fidelity examples docs lock release
+.PHONY: incidents diagnosis fidelity examples docs lock release
 
 # If it is set, each process that a test starts compiles all of testbed again: a third of the unit tests' time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,6 +20,7 @@ make mutants         unit tests against wrong code; seed=N sample=N only=testbed
 make fuzz            property tests with ten times the examples
 make workflows       lint the workflows of GitHub and GitLab; also needs npm
 make bench           measure build, start and run; prints JSON
+make incidents       play incidents with their solutions and with wrong fixes (hours)
 make diagnosis       diagnose labs with a hidden fault; updates the table in docs/diagnosis.md
 make fidelity        measure published results; updates the table in docs/fidelity.md
 make examples        update command output in the documentation, and pages made from code
@@ -78,6 +79,9 @@ fidelity: ready
 
 diagnosis: ready
 	@.venv/bin/python tests/diagnosis/confusion.py --page $(args)
+
+incidents: ready
+	@.venv/bin/python tests/incidents/check.py $(args)
 
 examples: ready
 	@.venv/bin/python tests/docs/examples.py

@@ -13,7 +13,7 @@ from testbed.workload.jobs.mpi import STARTS
 
 STEP = re.compile(r"^(?P<time>[\d-]{10} [\d:]{8}) step (?P<number>\d+) took (?P<seconds>[\d.]+) s$", re.MULTILINE)
 STANDS_S = 6.0
-"""Seconds without a step after which the job stands; it computes for two of them."""
+"""Seconds without a step after which the job stands: several steps."""
 SLOW = 1.5
 """A step is slow that lasts for so many usual ones."""
 ENOUGH = 0.9

@@ -109,8 +109,8 @@ def loose_uplink(r: Random) -> Trouble:
     return Trouble(
         ["lossy-link", "silent-drop", "link-loss", "lost-probes"],
         [near, far, f"{near} - {far}"],
-        f"{end} loses half of what it sends for {ON_S} s, works for {OFF_S} s, and so on: a loose connector",
-        [Broken("link-loss", {"end": end, "loss": 50}, returns=True)],
+        f"{end} loses 60 % of what it sends for {ON_S} s, works for {OFF_S} s, and so on: a loose connector",
+        [Broken("link-loss", {"end": end, "loss": 60}, returns=True)],
         [f"link set {near} down"],
         [f"link set {other} down", "advance 60s"],
         ("No link goes down, and it is not there all the time.", "Probe for longer than it is well."),

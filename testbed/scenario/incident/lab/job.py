@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-CHECKPOINT, EVERY, COMPUTE_S = "checkpoint.pt", 10, 1.9
+CHECKPOINT, EVERY, COMPUTE_S = "checkpoint.pt", 10, 1.4
 TOKENS, WIDTH = 32, 128
 dist.init_process_group("mpi")
 torch.manual_seed(1)
