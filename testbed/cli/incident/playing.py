@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from testbed.cli.incident.agents import BASELINES, Agent
 from testbed.cli.live import incident_runs
@@ -66,7 +67,10 @@ class Command:
     def __call__(self, lab: LabCalls, ticket: str, seed: int) -> IncidentAnswer:
         environment = {**os.environ, "TESTBED_LAB": lab.lab.name, "TESTBED_TICKET": ticket, "TESTBED_SEED": str(seed)}
         run = self._as_client if self.mcp else self._with_ticket
-        return run(lab.lab.name, ticket, environment)
+        try:
+            return run(lab.lab.name, ticket, environment)
+        except subprocess.TimeoutExpired:
+            raise TestbedError(f"the agent was ended after {self.limit_s:g} s") from None
 
     def _with_ticket(self, _: str, ticket: str, environment: Mapping[str, str]) -> IncidentAnswer:
         with self._started(environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
@@ -136,7 +140,7 @@ def play(
         began, error, given = time.monotonic(), "", IncidentAnswer(gives_up=True)
         try:
             given = agent(LabCalls.of(name, named), ticket, number)
-        except (TestbedError, OSError, subprocess.TimeoutExpired, UnicodeError) as raised:
+        except (TestbedError, OSError) as raised:
             error = str(raised).partition("\n")[0]
         wall_s = round(time.monotonic() - began, 3)
         row = partial(Round, agent=named, number=number, area=area, level=level, error=error, wall_s=wall_s)
