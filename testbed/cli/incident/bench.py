@@ -40,7 +40,6 @@ def of_incidents(command: Any) -> Any:
         [
             click.option("--area", type=click.Choice(get_args(IncidentArea)), help="Only of this area."),
             click.option("--level", type=click.IntRange(1, max(get_args(IncidentLevel))), help="Only of this level."),
-            click.option("--mcp", is_flag=True, help="A command's standard input and output speak MCP with the lab."),
             click.option(
                 "--timeout", "limit_s", type=click.FloatRange(0, min_open=True), default=LIMIT_S, show_default=True,
                 metavar="SECONDS", help="Wall time that a command has for an incident.",
@@ -57,15 +56,9 @@ def of_incidents(command: Any) -> Any:
 @of_incidents
 @out_option
 def round_(
-    agent: str,
-    number: int,
-    area: IncidentArea | None,
-    level: IncidentLevel | None,
-    mcp: bool,
-    limit_s: float,
-    out: Path,
+    agent: str, number: int, area: IncidentArea | None, level: IncidentLevel | None, limit_s: float, out: Path
 ) -> int:
-    one = play(number, area, level, agent, agent_of(agent, limit_s, mcp=mcp), out)
+    one = play(number, area, level, agent, agent_of(agent, limit_s), out)
     click.echo(json.dumps(one))
     return 0
 
@@ -80,8 +73,8 @@ def round_(
     \b
     {{"causes": ["link-down"], "places": ["leaf1:e1"], "since": "00:01:12"}}
 
-    `{{}}` is the answer of one that has mended it. With --mcp its standard input and output are a client's end of the
-    Model Context Protocol, with the tools of `testbed mcp`; the tool `answer` ends the round.
+    `{{}}` is the answer of one that has mended it. A client of the Model Context Protocol starts `testbed mcp` as its
+    server; the tool `answer` ends the round, too.
 
     Each round is a line of the result file: the same command plays the missing ones.
 
@@ -106,7 +99,6 @@ def bench(
     numbers: str,
     area: IncidentArea | None,
     level: IncidentLevel | None,
-    mcp: bool,
     limit_s: float,
     jobs: int,
     engine: str,
@@ -115,9 +107,9 @@ def bench(
     as_json: bool,
 ) -> int:
     for agent in agents:
-        agent_of(agent, limit_s, mcp=mcp)
+        agent_of(agent, limit_s)
     file = results or out / RESULTS
-    options = ["--timeout", f"{limit_s:g}", *(["--mcp"] if mcp else [])]
+    options = ["--timeout", f"{limit_s:g}"]
     options += [word for key, value in (("--area", area), ("--level", level)) if value for word in (key, str(value))]
     wanted = [(agent, number, area, level) for number in seeds(numbers) for agent in agents]
     done = {key_of(one) for one in read(file) if one["grade"]}

@@ -7,9 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,47 +55,25 @@ class Round(TypedDict):
 @dataclass(frozen=True)
 class Command:
     """An agent of the user's: a line for the shell. Its standard input is the ticket, and the last line of its output
-    the answer, as JSON. With `mcp` both are a client's end of the Model Context Protocol, and the tool `answer` ends
-    the round. It has `limit_s` wall seconds."""
+    the answer, as JSON. It has `limit_s` wall seconds."""
 
     line: str
     limit_s: float
-    mcp: bool = False
 
     def __call__(self, lab: LabCalls, ticket: str, seed: int) -> IncidentAnswer:
-        environment = {**os.environ, "TESTBED_LAB": lab.lab.name, "TESTBED_TICKET": ticket, "TESTBED_SEED": str(seed)}
-        run = self._as_client if self.mcp else self._with_ticket
-        try:
-            return run(lab.lab.name, ticket, environment)
-        except subprocess.TimeoutExpired:
-            raise TestbedError(f"the agent was ended after {self.limit_s:g} s") from None
-
-    def _with_ticket(self, _: str, ticket: str, environment: Mapping[str, str]) -> IncidentAnswer:
-        with self._started(environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
-            said, _unused = agent.communicate(ticket.encode(), timeout=self.limit_s)
+        environment = {**os.environ, "TESTBED_LAB": lab.lab.name, "TESTBED_SEED": str(seed)}
+        pipe = subprocess.PIPE
+        with Started(
+            ["sh", "-c", self.line], env=environment, stdin=pipe, stdout=pipe, start_new_session=True
+        ) as agent:
+            try:
+                said, _ = agent.communicate(ticket.encode(), timeout=self.limit_s)
+            except subprocess.TimeoutExpired:
+                raise TestbedError(f"the agent was ended after {self.limit_s:g} s") from None
         if agent.returncode:
             raise TestbedError(f"the agent ended with status {agent.returncode}")
         lines = said.decode(errors="replace").strip().splitlines()
         return read_answer(lines[-1] if lines else "")
-
-    def _as_client(self, name: str, _: str, environment: Mapping[str, str]) -> IncidentAnswer:
-        command = [sys.executable, "-P", "-m", "testbed", "mcp", "--lab", name]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as server:
-            assert server.stdin
-            assert server.stdout
-            try:
-                with self._started(environment, stdin=server.stdout, stdout=server.stdin) as agent:
-                    server.stdin.close()
-                    server.stdout.close()
-                    agent.wait(self.limit_s)
-            finally:
-                server.terminate()
-        return IncidentAnswer()
-
-    def _started(self, environment: Mapping[str, str], **streams: Any) -> Started:
-        return Started(["sh", "-c", self.line], env=dict(environment), start_new_session=True, **streams)
 
 
 class Started(subprocess.Popen[bytes]):
@@ -118,13 +94,13 @@ def read_answer(line: str) -> IncidentAnswer:
         raise InputError(f"the agent's last line is no answer: {line[:LAST_WORDS]!r}", hint=f"Such as {hint}") from None
 
 
-def agent_of(text: str, limit_s: float, *, mcp: bool = False) -> Agent:
+def agent_of(text: str, limit_s: float) -> Agent:
     """Return a baseline by its name, or a command of the user's. InputError for no command."""
     if text in BASELINES:
         return BASELINES[text]
     if not shlex.split(text):
         raise InputError("--agent is empty", hint=f"A command, or one of: {', '.join(BASELINES)}.")
-    return Command(text, limit_s, mcp)
+    return Command(text, limit_s)
 
 
 def play(
@@ -143,9 +119,10 @@ def play(
         except (TestbedError, OSError) as raised:
             error = str(raised).partition("\n")[0]
         wall_s = round(time.monotonic() - began, 3)
-        row = partial(Round, agent=named, number=number, area=area, level=level, error=error, wall_s=wall_s)
+        row = partial(Round, agent=named, number=number, area=area, level=level, wall_s=wall_s)
         try:
-            by_tool = all(lab.name != name for lab in labs.every())
-            return row(grade=incident_runs.read(run) if by_tool else incident_runs.answered(name, given)[0])
+            if all(lab.name != name for lab in labs.every()):  # the tool `answer` of MCP has ended it
+                return row(grade=incident_runs.read(run), error="")
+            return row(grade=incident_runs.answered(name, given)[0], error=error)
         except TestbedError as raised:
             return row(grade=None, error=error or str(raised).partition("\n")[0])

@@ -20,7 +20,14 @@ from testbed.errors import UnsupportedError
     assistant may do in labs what you may do with testbed; it gets no file and no program of this machine."""
 )
 @click.option(
-    "--lab", "-l", "name", default="", metavar="NAME", shell_complete=completion_values.labs, help="Only this lab."
+    "--lab",
+    "-l",
+    "name",
+    envvar="TESTBED_LAB",
+    default="",
+    metavar="NAME",
+    shell_complete=completion_values.labs,
+    help="Only this lab; or set TESTBED_LAB.",
 )
 @click.option(
     "--http",
