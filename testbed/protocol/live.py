@@ -461,7 +461,7 @@ class Continue(LiveRequest[None], touches=False):
     """Let a stopped run continue."""
 
 
-class Collect(LiveRequest[None], handler="collecting:collect", touches=False):
+class RunFiles(LiveRequest[None], handler="collecting:collect", touches=False):
     """Read the files of a run directory as they would be if the lab ended now, without captures and topology.json.
     Reports are parts of one: `file`, its path there, and `out`."""
 

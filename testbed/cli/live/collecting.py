@@ -38,7 +38,7 @@ def collected(connection: Connection) -> Iterator[Path]:
 
         try:
             (directory / TOPOLOGY).write_text(json.dumps(connection.answer(live.Rows())))
-            connection.answer(live.Collect(), receive)
+            connection.answer(live.RunFiles(), receive)
         except (ValueError, OSError) as error:
             raise MachineError(f"the lab's files are damaged: {error}") from error
         yield directory

@@ -15,7 +15,7 @@ READ = ".log", ".json", ".jsonl", ".env"
 NOW = "now"
 
 
-def collect(_: live.Collect, call: Call) -> None:
+def collect(_: live.RunFiles, call: Call) -> None:
     for name, data in files(call):
         for start in range(0, len(data), PIECE):
             call.report(file=name, out=base64.b64encode(data[start : start + PIECE]).decode())

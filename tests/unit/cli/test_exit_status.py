@@ -94,6 +94,7 @@ def test_a_misspelled_file_gets_the_one_that_was_meant(
 JSON_COMMANDS = {
     "bench ipam": ["--ipam", "nope"],
     "bench pods": ["--pods", "nope"],
+    "incident bench": ["--agent", "random", "--seeds", "nope"],
     "run": ["nope"],
     "matrix": ["nope", "--over", "x"],
     "sweep": ["nope", "--seeds", "1"],
