@@ -152,6 +152,7 @@ def run(request: Variant, context: Context) -> VariantOutcome:
         zero_ns=log.zero_ns,
         files=topology.parent,
         kernel_ends=not ownership.current(),
+        sealed=scenario.sealed,
     )
     moments.begin(lab, log)
     files = Evidence(lab, log)

@@ -11,19 +11,36 @@ from testbed.kernel import syscalls
 from testbed.kernel.syscalls import CLONE_FS, CLONE_NEWNET, CLONE_NEWNS, closing_fd, explained, setns, unshare
 
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 4096, 16384, 1 << 18, 1 << 19, 1 << 20
-MS_RDONLY, MS_REMOUNT = 1, 32
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
 MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE, OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 428, 1, os.O_CLOEXEC
 MOVE_MOUNT, MOVE_MOUNT_F_EMPTY_PATH = 429, 4
 """System calls, which have the same number on all architectures: glibc has functions for them since 2.36 only."""
+PIVOT_ROOT = 155
+"""On x86-64."""
 T = TypeVar("T")
 
 
-def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none") -> None:
+def mount(source: str | Path, target: str | Path, flags: int = 0, kind: str = "none", options: str = "") -> None:
     """Call mount(2)."""
     with explained(f"mount {target}"):
-        syscalls.call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, None)
+        given = options.encode() or None
+        syscalls.call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, given)
+
+
+def bind(source: str | Path, target: str | Path, *, read_only: bool = True, all_below: bool = False) -> None:
+    """Show a file or a directory at another place, with `all_below` also what is mounted in it, writable as it is
+    there."""
+    mount(source, target, MS_BIND | (MS_REC if all_below else 0))
+    mount("none", target, MS_BIND | MS_REMOUNT | (MS_RDONLY if read_only else 0))
+
+
+def pivot_root(root: str | Path, old: str | Path) -> None:
+    """Call pivot_root(2) in this mount namespace. The working directory is the new root then."""
+    with explained(f"pivot to {root}"):
+        syscalls.call("syscall", PIVOT_ROOT, os.fsencode(root), os.fsencode(old))
+    os.chdir("/")
 
 
 def unmount(target: str | Path) -> None:

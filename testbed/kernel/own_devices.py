@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import TestbedError
-from testbed.kernel import mounts, netns
+from testbed.kernel import mounts, netns, pid_namespaces
 from testbed.kernel.rdma import Rdma
 from testbed.kernel.syscalls import closing_fd, own_host_name
 
@@ -306,8 +306,8 @@ def directory(namespace: str) -> Path:
 @contextlib.contextmanager
 def entered(namespace: str, devices_of: str = "", *, own_run: bool = True, binds: Binds = NO_BINDS) -> Iterator[None]:
     """Run the block in a network namespace; programs that it starts find that namespace's devices, or those of
-    `devices_of`, and its /run, or with `own_run` False the machine's, and the files of `binds`. In a namespace of no
-    node they find all."""
+    `devices_of`, and its /run, or with `own_run` False the machine's, and the files of `binds`. They are processes of
+    its PID namespace, if it has one. In a namespace of no node they find all."""
     own = _own(devices_of or namespace)
     if own is None:
         with netns.entered(namespace):
@@ -333,6 +333,10 @@ def entered(namespace: str, devices_of: str = "", *, own_run: bool = True, binds
             mounts.mount(bind.source, place, mounts.MS_BIND)
             if bind.read_only:
                 mounts.mount("none", place, mounts.MS_BIND | mounts.MS_REMOUNT | mounts.MS_RDONLY)
+        if pid_namespaces.exists(namespace):
+            names.enter_context(pid_namespaces.entered(namespace))
+            mounts.mount("none", "/proc", mounts.MS_PRIVATE)
+            pid_namespaces.mount_proc(namespace, "/proc")
         yield
 
 

@@ -1,6 +1,6 @@
 """The few things that all parts of a lab share, so that none of them has to know the lab itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import InputError
@@ -22,6 +22,10 @@ class Context:
     devices: RdmaDevices
     files: Path
     """The directory of the topology file, where containers find their files."""
+    sealed: bool = False
+    """Whether programs of users see their node only, and nothing of this machine: `kernel/sealed_root.py`."""
+    shown: list[Path] = field(default_factory=list)
+    """Directories that those programs can read: those of jobs."""
 
     def file(self, name: str) -> Path:
         """Return a path in the run directory. InputError for a name that the run itself needs."""

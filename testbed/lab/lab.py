@@ -72,12 +72,14 @@ class Lab:
         zero_ns: int = 0,
         files: Path = Path(),
         kernel_ends: bool = False,
+        sealed: bool = False,
     ) -> None:
         """`rdma_mode` wins over the file's; `profiles` replaces the profile of a switch by its name, `profile_values`
         included; pods need `networks`. `zero_ns` is CLOCK_MONOTONIC at t = 0 of the events. `files` is the directory
         of the topology file, for the binds of containers. With `kernel_ends` the kernel ends after the lab, as that of
-        a micro-VM does: what only the kernel has is not taken down. UnsupportedError for hardware that this machine
-        does not have, or uses."""
+        a micro-VM does: what only the kernel has is not taken down. `sealed`: programs of users see nothing of what
+        the lab hides. UnsupportedError for hardware that this machine does not have, or uses, and for containers in
+        a sealed lab."""
         if isinstance(topology, str | os.PathLike):
             hint = "There, Topology.load reads a file. In a notebook or a script: testbed.session.up(FILE)."
             raise InputError(f"a Lab of the file {os.fspath(topology)} is for code inside a machine", hint=hint)
@@ -104,7 +106,7 @@ class Lab:
         self._devices = RdmaDevices()
         self.view = KernelView()
         self.context = Context(
-            self.plan.name, directory, emit, self.scheduler, self.view, self._devices, files.absolute()
+            self.plan.name, directory, emit, self.scheduler, self.view, self._devices, files.absolute(), sealed
         )
         self.pods = Pods(self.nodes, networks, self.context)
         self.control_planes = ControlPlanes(self.context, self.plan, self.nodes)

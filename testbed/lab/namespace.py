@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
 from testbed.errors import InputError, TestbedError
-from testbed.kernel import netns, own_devices, ownership, sysctl
+from testbed.kernel import netns, own_devices, ownership, pid_namespaces, sealed_root, sysctl
 from testbed.kernel.netns import LOOPBACK
 from testbed.kernel.own_devices import Bind
 from testbed.kernel.rtnetlink import Rtnetlink
@@ -74,6 +74,8 @@ class Namespace:
             try:
                 self.kernel = Rtnetlink()
                 own_devices.add(self.namespace, self.name)
+                if self.context.sealed:
+                    pid_namespaces.create(self.namespace, self.name)
             except BaseException:
                 netns.delete(self.namespace)
                 raise
@@ -145,6 +147,17 @@ class Namespace:
         machine itself."""
         return []
 
+    @contextmanager
+    def for_users(self, launcher: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Enter it to start a program of a user. Yield the words before the command, and before those of its
+        `launcher`: in a sealed lab they take away what looks into the machine."""
+        if self.context.sealed:
+            with sealed_root.entered(self.namespace, self.context.shown, self.binds):
+                yield sealed_root.RIGHTS
+            return
+        with own_devices.entered(self.namespace, own_run=not launcher, binds={} if launcher else self.binds):
+            yield ()
+
     def run(
         self, *command: str, within: float = COMMAND_S, text: str = "", check: bool = True
     ) -> CompletedProcess[str]:
@@ -171,17 +184,20 @@ class Namespace:
         command = ["ping", "-n", "-c", "1", "-W", f"{within:g}", str(address_of(ip))]
         return self.use(*command, within=within + COMMAND_S, check=False).returncode == 0
 
-    def spawn(self, *command: str) -> Process:
+    def spawn(self, *command: str, for_users: bool = False) -> Process:
         """Start a program; its output is kept in the run directory. It is stopped with the node at the latest. If it
-        ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output."""
-        return self._start(command, self.context.emit)
+        ends by itself before, that is an event, and a warning of the run if nobody asks for its state or output.
+        `for_users` starts it as one of a user."""
+        return self._start(command, self.context.emit, for_users=for_users)
 
     def launch(self, *command: str, own_run: bool = True) -> Process:
         """Start a program as `spawn` does, for a caller that reports its end itself. Without `own_run` it finds the
         machine's /run, with the names of all nodes' namespaces."""
         return self._start(command, None, own_run=own_run)
 
-    def _start(self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True) -> Process:
+    def _start(
+        self, command: Sequence[str], emit: Emit | None, *, own_run: bool = True, for_users: bool = False
+    ) -> Process:
         self._files += 1
         log = self.context.file(f"{self.name}-{Path(command[0]).name}-{self._files}.log")
         scheduler = self.context.scheduler
@@ -196,6 +212,7 @@ class Namespace:
             launcher=launcher,
             own_run=own_run,
             binds={} if launcher else self.binds,
+            entered=partial(self.for_users, launcher) if for_users else None,
         )
         scheduler.programs.follow(process, emit)
         self.defer(process.stop)
@@ -255,5 +272,7 @@ class Namespace:
         self.kernel.close()
         if "ip" in self.__dict__:
             self.ip.close()
+        sealed_root.remove(self.namespace)
+        pid_namespaces.delete(self.namespace)
         own_devices.remove(self.namespace)
         netns.delete(self.namespace)

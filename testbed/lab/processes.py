@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,12 @@ class Process:
         *,
         own_run: bool = True,
         binds: Binds = NO_BINDS,
+        entered: Callable[[], AbstractContextManager[Sequence[str]]] | None = None,
     ) -> None:
         """Start a program. `env` is beside the machine's. It finds the RDMA devices of `namespace`, or of
         `devices_of`, and with `own_run` the node's /run, and the files of `binds`, unless a launcher starts it. The
-        words of `launcher` stand before the command, see `Namespace.launcher`."""
+        words of `launcher` stand before the command, see `Namespace.launcher`. With `entered` it starts there, and the
+        words from there stand before all."""
         self.node = node
         self.command = list(command)
         self.log = log
@@ -61,8 +63,10 @@ class Process:
         """True if somebody has asked for its state or output since it ended."""
         files: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         own = own_run and not launcher  # runc finds its containers in the machine's /run
-        with log.open("wb") as output, own_devices.entered(namespace, devices_of, own_run=own, binds=binds):
-            self._popen = _started(node, command, launcher, env, **files, stdout=output, start_new_session=True)
+        there = entered() if entered else own_devices.entered(namespace, devices_of, own_run=own, binds=binds)
+        with log.open("wb") as output, there as rights:
+            words = [*(rights or ()), *launcher]
+            self._popen = _started(node, command, words, env, **files, stdout=output, start_new_session=True)
 
     def __str__(self) -> str:
         return f"{self.node}: {' '.join(self.command)}"

@@ -42,6 +42,9 @@ class Scenario(ABC, Generic[P]):
     spinning. None: 60, and 600 with `training`."""
     training: ClassVar[bool] = False
     """True if it starts training jobs (testbed.workload.jobs), which find torch imported."""
+    sealed: ClassVar[bool] = False
+    """True if its lab hides something from those who work on it: their programs see a node only, and nothing of the
+    machine (docs/security.md)."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Debian packages that it needs beside those of the image. The first run adds them, in seconds."""
     images: ClassVar[tuple[str, ...]] = ()

@@ -35,7 +35,8 @@ PS1='\\[\\e[1;32m\\]{node}\\[\\e[0m\\]:\\w# '
 alias ip='ip -color=auto' ls='ls --color=auto' grep='grep --color=auto'
 HISTFILE=
 """
-SHELL_FILE = "/run/testbed/shell-{node}"
+SHELL_FILE = "shell"
+"""The file of a node's /run that its shells read."""
 GRACE_S = 2.0
 """Seconds that a program has to end itself."""
 ENDED = 128
@@ -81,12 +82,11 @@ class Program:
                 if request.input or request.given is not None:
                     stdin, taken = pipe_to(theirs, ours)
                 options = {"stdin": stdin, "stdout": out[1], "stderr": err[1], "start_new_session": True}
-            with explained(f"{node}: {command[0]} cannot be started"):
+            with explained(f"{node}: {command[0]} cannot be started"), node.for_users(launcher) as rights:
                 if not launcher:
                     require(command)
-                binds = {} if launcher else node.binds
-                with own_devices.entered(node.namespace, own_run=not launcher, binds=binds):
-                    self._popen = subprocess.Popen([*before, *launcher, *command], env=env, cwd="/root", **options)
+                words = [*rights, *before, *launcher, *command]
+                self._popen = subprocess.Popen(words, env=env, cwd="/root", **options)
             ours.pop_all()
         self._streams = {name: Stream(call, handle, name) for name, handle in outputs.items()}
         self._input = Input(call, taken, reported=request.input) if taken >= 0 else None
@@ -163,16 +163,16 @@ def require(command: list[str]) -> None:
 def shell(node: Node[Any]) -> list[str]:
     if isinstance(node, Host) and node.container:
         return [node.container.shell(), "-i"]
-    path = SHELL_FILE.format(node=node.name)
-    Path(path).write_text(SHELL.format(node=node.name))
-    return ["bash", "--rcfile", path, "-i"]
+    run = own_devices.directory(node.namespace) / "run"
+    (run / SHELL_FILE).write_text(SHELL.format(node=node.name))
+    return ["bash", "--rcfile", str(own_devices.RUN / SHELL_FILE), "-i"]
 
 
 def run(request: Exec, call: Call) -> Program | int:
     node = call.lab[request.node]
     call.node = node.name
     if request.detach:
-        node.spawn(*request.command)
+        node.spawn(*request.command, for_users=True)
         return 0
     return Program(call, node, request)
 
@@ -197,9 +197,9 @@ class Recording:
         out, theirs = os.pipe()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it stays open)
         try:
-            with explained(f"{end.node}: tcpdump cannot be started"), own_devices.entered(end.node.namespace):
+            with explained(f"{end.node}: tcpdump cannot be started"), end.node.for_users() as rights:
                 self._popen = subprocess.Popen(
-                    command,
+                    [*rights, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=theirs,
                     stderr=theirs if request.text else self._errors,

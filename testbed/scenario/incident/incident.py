@@ -61,6 +61,7 @@ class Incidents(Scenario[Settings]):
     tags = ("training",)
     topology = "cluster.clab.yml"
     training = True
+    sealed = True
     variants = (Variant("incident", "healthy", "the cause is found, or the job is well again"),)
 
     def topology_for(self, parameters: Settings) -> str:

@@ -30,7 +30,10 @@ DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 SOCKET = "/run/testbed/ranks.sock"
 SHIM = "/run/testbed/shim.so"
 MESSAGE = 1 << 18
-NAMESPACES = ("net", "uts", "ipc", "mnt")
+NAMESPACES = ("net", "uts", "ipc", "mnt", "pid")
+"""Those of a rank. The last one it has if its node has one."""
+PID_NAMESPACE = "TESTBED_PID_NAMESPACE"
+"""The variable of a stub with the file of its node's PID namespace."""
 CLONE_NEWNS, MS_PRIVATE = 0x20000, 1 << 18
 PR_SET_MM, ARG_END, ENV_END = 35, 9, 11
 """The last two have their starts one below."""
@@ -154,7 +157,14 @@ def serve(listener: socket.socket) -> None:
 
 def fork_rank(stub: socket.socket, listener: socket.socket) -> int:
     data, handles, _, _ = socket.recv_fds(stub, MESSAGE, len(NAMESPACES))
+    processes = handles[NAMESPACES.index("pid") :]
+    own = [os.open("/proc/self/ns/pid", os.O_RDONLY)] if processes else []
+    enter(processes)  # for its children, not for this process
     child = os.fork()
+    if child:
+        enter(own)
+    for handle in own:
+        os.close(handle)
     if child:
         for handle in handles:
             os.close(handle)
@@ -171,12 +181,17 @@ def fork_rank(stub: socket.socket, listener: socket.socket) -> int:
         os._exit(status)  # the interpreter's own end takes seconds: it frees what torch made, object by object
 
 
-def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
-    """Adopt all that the stub has."""
-    os.setsid()
+def enter(namespaces: list[int]) -> None:
     for handle in namespaces:
         if libc.setns(handle, 0):
             raise OSError(ctypes.get_errno(), "setns")
+
+
+def become_rank(wanted: dict[str, Any], namespaces: list[int]) -> None:
+    """Adopt all that the stub has."""
+    os.setsid()
+    enter(namespaces)
+    for handle in namespaces:
         os.close(handle)
     own_proc()
     os.environ.clear()

@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 
 from testbed.errors import DeadlineError, TestbedError, UnsupportedError
-from testbed.kernel import netns, rxe_devices
+from testbed.kernel import netns, pid_namespaces, rxe_devices
 from testbed.lab import Host, Lab
 from testbed.lab.processes import Process
 from testbed.protocol import FLIGHT, events
 from testbed.protocol.flight import Call
 from testbed.protocol.ucx_words import STATUS, UNREACHED
 from testbed.workload.jobs import recorder
-from testbed.workload.jobs.fork_server import SOCKET
+from testbed.workload.jobs.fork_server import PID_NAMESPACE, SOCKET
 from testbed.workload.jobs.placement import Rank, gid_address
 
 STUB = Path(__file__).with_name("stub.py")
@@ -159,6 +159,7 @@ class Job:
         self._blame = blame
         self.directory = lab.file(name)
         self.directory.mkdir(exist_ok=made)
+        lab.context.shown.append(self.directory)
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
         """The directory of the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
@@ -183,7 +184,8 @@ class Job:
         """Start a part of the launcher in the job's directory; `command` is env(1)'s: variables, then the program. The
         whole job is closed with its host at the latest; without `of_all` the ranks there. `own_run` as for
         `Namespace.launch`."""
-        process = host.launch("env", "-C", str(self.directory), *command, own_run=own_run)
+        own = [f"{PID_NAMESPACE}={pid_namespaces.path(host.namespace)}"] * pid_namespaces.exists(host.namespace)
+        process = host.launch("env", "-C", str(self.directory), *own, *command, own_run=own_run)
         self._processes.append(process)
         host.defer(self.close if of_all else partial(self._end_on, host))
         return process

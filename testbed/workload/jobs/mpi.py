@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.errors import InputError
-from testbed.kernel import netns, own_devices
+from testbed.kernel import netns, own_devices, pid_namespaces
 from testbed.lab import Host, HostInterface, Lab
-from testbed.workload.jobs.fork_server import SHIM, build_shim
+from testbed.workload.jobs.fork_server import PID_NAMESPACE, SHIM, build_shim
 from testbed.workload.jobs.job import Job, forked, torch_waits
 from testbed.workload.jobs.placement import Place, Rank, each, management, place
 
@@ -175,6 +175,8 @@ def write_settings(job: Job, rank: Rank, end: HostInterface, own: Mapping[str, s
     """Write files for the agent and for the start of a rank: values that differ between hosts and between ranks."""
     devices = str(own_devices.directory(rank.host.namespace))
     of_host = {"namespace": rank.host.namespace, "devices": devices, "management": end.name}
+    if pid_namespaces.exists(rank.host.namespace):
+        of_host[PID_NAMESPACE] = str(pid_namespaces.path(rank.host.namespace))
     lines = [f"export {key}={shlex.quote(value)}\n" for key, value in of_host.items()]
     (job.directory / f"{rank.host}.env").write_text("".join(lines))
     beside = [other.number for other in job.ranks if other.host == rank.host]

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A bad cable, which no command shows: it loses packets of one direction, or damages them, and then the MAC at its other
+ * end drops them for their checksum (FCS). The sender does not notice either. */
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+enum { BPF_MAP_TYPE_HASH = 1 };
+
+struct __sk_buff {
+	__u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
+	__u32 ingress_ifindex, ifindex, tc_index;
+};
+
+#include <bpf/bpf_helpers.h>
+#include "layout.h"
+
+#define NEXT -1
+#define NOWHERE 0x7fffffff
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDS);
+	__type(key, struct place);
+	__type(value, struct impairment);
+} ends SEC(".maps");
+
+static int happens(__u32 share)
+{
+	return share && bpf_get_prandom_u32() <= share;
+}
+
+static int loses(struct impairment *one)
+{
+	int all = one->bad;
+
+	if (one->into && happens(all ? one->out : one->into))
+		one->bad = !all;
+	return all || happens(one->loss);
+}
+
+static int pass(struct __sk_buff *skb, __u32 way)
+{
+	struct place place = { .net = bpf_get_netns_cookie(skb), .ifindex = skb->ifindex, .way = way };
+	struct impairment *one = bpf_map_lookup_elem(&ends, &place);
+
+	if (!one)
+		return NEXT;
+	if (loses(one))
+		one->lost++;
+	else if (happens(one->corrupt))
+		one->corrupted++;
+	else
+		return NEXT;
+	return bpf_redirect(NOWHERE, 0); /* a verdict of the drop would be an error of who sends */
+}
+
+SEC("tcx/egress")
+int goes_out(struct __sk_buff *skb)
+{
+	return pass(skb, EGRESS);
+}
+
+SEC("tcx/ingress")
+int comes_in(struct __sk_buff *skb)
+{
+	return pass(skb, INGRESS);
+}
