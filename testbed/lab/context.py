@@ -1,11 +1,14 @@
 """The few things that all parts of a lab share, so that none of them has to know the lab itself."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.lab.kernel_view import KernelView
 from testbed.lab.scheduler import Scheduler
+from testbed.lab.seal import Seal
 from testbed.nic import RdmaDevices
 from testbed.protocol import HOST_FILES
 from testbed.protocol.events import Emit
@@ -22,10 +25,8 @@ class Context:
     devices: RdmaDevices
     files: Path
     """The directory of the topology file, where containers find their files."""
-    sealed: bool = False
-    """Whether programs of users see their node only, and nothing of this machine: `kernel/sealed_root.py`."""
-    shown: list[Path] = field(default_factory=list)
-    """Directories that those programs can read: those of jobs."""
+    seal: Seal | None = None
+    """What hides something from users, if the lab is sealed."""
 
     def file(self, name: str) -> Path:
         """Return a path in the run directory. InputError for a name that the run itself needs."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from testbed.errors import InputError, TestbedError
+from testbed.kernel.impairments.cables import Cables, Impairment
 from testbed.kernel.syscalls import at_once
 from testbed.lab import link_quality
 from testbed.lab.capture import Capture
@@ -158,8 +159,13 @@ class Interface:
         self.node.context.view.drain()
 
     def counters(self) -> dict[str, int]:
-        """Return its kernel counters, by their names in rtnl_link_stats64; none if it is gone."""
-        return self._ask(self.node.kernel.statistics, otherwise={})
+        """Return its kernel counters, by their names in rtnl_link_stats64; none if it is gone. Frames that a bad cable
+        of a sealed lab has damaged are errors here, as on a NIC."""
+        nothing: dict[str, int] = {}
+        found = self._ask(self.node.kernel.statistics, otherwise=nothing)
+        if found and self.peer and self.peer._sends and (errors := self.peer._sends.damaged()):
+            found |= {name: found[name] + errors for name in ("rx_errors", "rx_crc_errors")}
+        return found
 
     def capture(self, filter_: str = "") -> Capture:
         """Record its frames into ``<node>-<interface>.pcap`` of the run directory, from when this returns. A second
@@ -207,6 +213,8 @@ class Direction:
         self.quality = plan.sends
         self.secret = False
         """Whether nobody is told what differs from the file, and what it loses."""
+        self._cables: Cables | None = None
+        """What loses and damages packets in place of a qdisc, if that is hidden."""
         self._planned = plan.sends
         self._sender = sender
         self._mtu = plan.mtu
@@ -220,6 +228,13 @@ class Direction:
 
     def __str__(self) -> str:
         return str(self._sender)
+
+    def hide(self) -> None:
+        """Tell nobody of changes from now on. In a sealed lab loss and damage are the cable's then, of which no program
+        of a node finds anything but what is missing."""
+        self.secret = True
+        if seal := self._sender.node.context.seal:
+            self._cables = seal.cables
 
     @property
     def told(self) -> Quality:
@@ -280,6 +295,10 @@ class Direction:
 
     def apply(self) -> None:
         quality = self._of_tc()
+        if self._cables:
+            impairment = Impairment(quality.loss, quality.loss_burst, quality.corrupt)
+            self._cables.set(*self._place, impairment, incoming=self._port is not self._sender)
+            quality = replace(quality, **Impairment()._asdict())
         if quality == Quality() and not self._installed:
             return
         if self._sender.port and self._port.port and self._port.port.sorts:
@@ -315,6 +334,9 @@ class Direction:
     def verified(self) -> Quality:
         """Return the quality that the kernel applies, read back from it."""
         found = link_quality.quality_of(self._show())
+        if self._cables:
+            impairment, _ = self._cables.get(*self._place, incoming=self._port is not self._sender)
+            found = replace(found, **impairment._asdict())
         if self._sender.port is None:
             return found
         rate, delay = self._sender.port.link()
@@ -335,6 +357,16 @@ class Direction:
             "marked": sum(qdisc.marked for qdisc in found),
             "waiting": sum(qdisc.waiting for qdisc in root),
         }
+
+    @property
+    def _place(self) -> tuple[str, int]:
+        return self._port.node.namespace, self._port.index
+
+    def damaged(self) -> int:
+        """Return the packets that a bad cable has damaged on the way so far, unless a qdisc does that."""
+        if self._cables is None or self._port.gone:
+            return 0
+        return self._cables.get(*self._place, incoming=self._port is not self._sender)[1].corrupted
 
     def _show(self) -> list[dict[str, Any]]:
         if not self.shaped:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from testbed.errors import DeadlineError, InputError, TestbedError, did_you_mean
+from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
 from testbed.kernel.links import End
 from testbed.lab import beginning, rebooting
@@ -23,6 +23,7 @@ from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.pods import Networks, Objects, Pods, Rollout
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
+from testbed.lab.seal import Seal
 from testbed.nic import RdmaDevices
 from testbed.protocol import events
 from testbed.protocol.events import Emit
@@ -105,8 +106,10 @@ class Lab:
         """The profiles of switches that are not as their file says."""
         self._devices = RdmaDevices()
         self.view = KernelView()
+        self.seal = Seal(directory / "seal.log") if sealed else None
+        """What hides something from those who work on it."""
         self.context = Context(
-            self.plan.name, directory, emit, self.scheduler, self.view, self._devices, files.absolute(), sealed
+            self.plan.name, directory, emit, self.scheduler, self.view, self._devices, files.absolute(), self.seal
         )
         self.pods = Pods(self.nodes, networks, self.context)
         self.control_planes = ControlPlanes(self.context, self.plan, self.nodes)
@@ -261,6 +264,11 @@ class Lab:
         for node in nodes:
             self.view.watch(node)
         self.scheduler.sources.append(self.view)
+        if self.seal:
+            if inside := [str(node) for node in nodes if isinstance(node, Host) and node.container]:
+                raise UnsupportedError(f"{inside[0]} has a container, whose programs would see what a sealed lab hides")
+            ends = (end for node in nodes for end in node.interfaces.values() if end.plan and not end.plan.bond)
+            self.seal.cover((end.node.namespace, end.index) for end in ends)
         beginning.begin(nodes, self.scheduler)
 
     def await_bonds(self, nodes: Iterable[Node[Any]]) -> None:

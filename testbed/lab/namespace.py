@@ -74,7 +74,7 @@ class Namespace:
             try:
                 self.kernel = Rtnetlink()
                 own_devices.add(self.namespace, self.name)
-                if self.context.sealed:
+                if self.context.seal:
                     pid_namespaces.create(self.namespace, self.name)
             except BaseException:
                 netns.delete(self.namespace)
@@ -151,8 +151,8 @@ class Namespace:
     def for_users(self, launcher: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Enter it to start a program of a user. Yield the words before the command, and before those of its
         `launcher`: in a sealed lab they take away what looks into the machine."""
-        if self.context.sealed:
-            with sealed_root.entered(self.namespace, self.context.shown, self.binds):
+        if seal := self.context.seal:
+            with sealed_root.entered(self.namespace, seal.shown, self.binds):
                 yield sealed_root.RIGHTS
             return
         with own_devices.entered(self.namespace, own_run=not launcher, binds={} if launcher else self.binds):

@@ -133,10 +133,15 @@ class LiveRequest(Request[R_co], Generic[R_co]):
     """True if it can change the lab; others only read."""
     waits: ClassVar[bool]
     """True if it may wait for something in the lab; such requests run one after the other."""
+    open_only: ClassVar[bool]
+    """True if a sealed lab refuses it: it starts programs that see the machine, shows what differs from the topology
+    file, or does what nobody can do on a cluster."""
 
-    def __init_subclass__(cls, *, handler: str = "", touches: bool = True, waits: bool = False) -> None:
+    def __init_subclass__(
+        cls, *, handler: str = "", touches: bool = True, waits: bool = False, open_only: bool = False
+    ) -> None:
         super().__init_subclass__()
-        cls.handler, cls.touches, cls.waits = handler, touches, waits
+        cls.handler, cls.touches, cls.waits, cls.open_only = handler, touches, waits, open_only
 
 
 class Exec(LiveRequest[int], handler="node_programs:run"):
@@ -194,7 +199,7 @@ class Capture(LiveRequest[int], handler="node_programs:capture", touches=False):
     """Frames after which it ends by itself."""
 
 
-class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits=True):
+class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits=True, open_only=True):
     """Inject a fault now or `after` seconds; recover it after `lasting` seconds."""
 
     name: str
@@ -203,7 +208,7 @@ class FaultInject(LiveRequest[FaultRow | None], handler="changing:inject", waits
     lasting: float | None = None
 
 
-class FaultRecover(LiveRequest[FaultRow], handler="changing:recover", waits=True):
+class FaultRecover(LiveRequest[FaultRow], handler="changing:recover", waits=True, open_only=True):
     """Recover a fault, by number or name."""
 
     fault: str
@@ -225,7 +230,7 @@ class ProfileSet(LiveRequest[dict[str, Any]], handler="changing:set_profile"):
     values: Mapping[str, str]
 
 
-class PodAdd(LiveRequest[NodeRow], handler="changing:add_pod", waits=True):
+class PodAdd(LiveRequest[NodeRow], handler="changing:add_pod", waits=True, open_only=True):
     """Create a pod on a host, attached to networks: each the text of a conflist; and to those of its annotations."""
 
     host: str
@@ -339,7 +344,7 @@ class ChangeRow(TypedDict):
     text: str
 
 
-class Apply(LiveRequest[list[ChangeRow]], handler="applying:apply", waits=True):
+class Apply(LiveRequest[list[ChangeRow]], handler="applying:apply", waits=True, open_only=True):
     """Bring the lab to its edited file; what is not changed is not touched. With `dry` only report."""
 
     name: str
@@ -362,7 +367,7 @@ class Applied(TypedDict):
     """Why others wait, by name."""
 
 
-class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects", waits=True):
+class ApplyObjects(LiveRequest[Applied], handler="applying:apply_objects", waits=True, open_only=True):
     """Add or replace the objects of a Kubernetes manifest, and start the pods that follow."""
 
     name: str
@@ -414,7 +419,7 @@ class DeleteObjects(LiveRequest[Deleted], handler="objects:delete", waits=True):
     """The name of its file, for places in errors."""
 
 
-class ChangeWorkload(LiveRequest[Applied], handler="objects:change", waits=True):
+class ChangeWorkload(LiveRequest[Applied], handler="objects:change", waits=True, open_only=True):
     """Give a workload another size, or new pods of the same template (`restart`)."""
 
     resource: str
@@ -433,7 +438,7 @@ class RebootHosts(LiveRequest[Applied], handler="changing:Rebooting", waits=True
     late_del: bool = True
 
 
-class Save(LiveRequest[str], handler="inspecting:save", touches=False):
+class Save(LiveRequest[str], handler="inspecting:save", touches=False, open_only=True):
     """Write the topology file of the lab's current state."""
 
 

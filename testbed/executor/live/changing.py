@@ -12,7 +12,7 @@ from testbed.documents.json import loads, value_of
 from testbed.errors import DeadlineError, InputError, did_you_mean
 from testbed.executor.live.inspecting import fault_row, fault_rows, interface_row, known_faults, node_row
 from testbed.executor.live.node_programs import interface_of
-from testbed.executor.live.server import Call
+from testbed.executor.live.server import Call, refusal
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.lab import HostInterface, Pod
@@ -63,6 +63,8 @@ def recover(request: live.FaultRecover, call: Call) -> FaultRow:
 def set_link(request: live.LinkSet, call: Call) -> LinkRow:
     interface = interface_of(call.lab, request.end)
     values = quality_of(request.quality)
+    if values and call.lab.seal:
+        raise refusal()
     if values:
         interface.sends.change(**values)
         call.server.qualities.setdefault(str(interface), {}).update(request.quality)

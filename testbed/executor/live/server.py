@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.errors import TestbedError
+from testbed.errors import InputError, TestbedError
 from testbed.executor.live.by_hand import ByHand
 from testbed.executor.live.excerpt import Excerpt
 from testbed.executor.wire import IDLE, Wire
@@ -152,6 +152,12 @@ class Subscription:
         if message.get("stop"):
             self._leave()
             self._call.end(self._response())
+
+
+def refusal() -> InputError:
+    """Return the error of what a sealed lab does not do."""
+    hint = "What works on a cluster works here: `testbed exec`, `inspect`, `tables`, `capture`, `probe`, `link set`."
+    return InputError("this lab hides what is wrong in it, and does not do that before its answer", hint=hint)
 
 
 def refused(error: OSError) -> TestbedError:
@@ -322,7 +328,9 @@ class Server:
             call.channel.respond(None)
         elif isinstance(request, LiveRequest):
             serve = partial(handler_of(type(request)), request, call)
-            if request.waits:
+            if request.open_only and self.lab.seal:
+                call.fail(refusal())
+            elif request.waits:
                 self.take_turn(call, request, serve)
             else:
                 self._handle(call, serve)

@@ -159,7 +159,8 @@ class Job:
         self._blame = blame
         self.directory = lab.file(name)
         self.directory.mkdir(exist_ok=made)
-        lab.context.shown.append(self.directory)
+        if lab.seal:
+            lab.seal.shown.append(self.directory)
         self.scratch = Path(tempfile.mkdtemp(prefix="job-"))
         """The directory of the launcher's sockets, whose paths must be short."""
         self._processes: list[Process] = []
