@@ -18,11 +18,29 @@ struct __sk_buff {
 	__u32 ingress_ifindex, ifindex, tc_index;
 };
 
+/* CO-RE finds the fields' places at load time. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct net {
+	__u64 net_cookie;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct net_device {
+	possible_net_t nd_net;
+};
+struct sk_buff {
+	struct net_device *dev;
+};
+#pragma clang attribute pop
+
 #include <bpf/bpf_helpers.h>
 #include "layout.h"
 
 #define NEXT -1
 #define NOWHERE 0x7fffffff
+
+extern void *bpf_cast_to_kern_ctx(void *) __ksym;
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -49,7 +67,9 @@ static int loses(struct impairment *one)
 
 static int pass(struct __sk_buff *skb, __u32 way)
 {
-	struct place place = { .net = bpf_get_netns_cookie(skb), .ifindex = skb->ifindex, .way = way };
+	/* bpf_get_netns_cookie means the packet's socket, which a forwarded one does not have */
+	struct sk_buff *kernels = bpf_cast_to_kern_ctx(skb);
+	struct place place = { .net = kernels->dev->nd_net.net->net_cookie, .ifindex = skb->ifindex, .way = way };
 	struct impairment *one = bpf_map_lookup_elem(&ends, &place);
 
 	if (!one)
