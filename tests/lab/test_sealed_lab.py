@@ -1,7 +1,8 @@
-"""A sealed lab: each node has its own processes, programs of users see a node only, and no command shows a bad cable."""
+"""A sealed lab: a node has its own processes, programs of users see a node only, no command shows a bad cable."""
 
 import re
 import subprocess
+from itertools import pairwise
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_losses_come_in_bursts(lab: Lab) -> None:
     said = lab["a"].run("ping", "-n", "-c400", "-i0.01", "-W1", "10.0.10.3", check=False).stdout
     injection.recover()
     arrived = [int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", said)]
-    gaps = [later - earlier - 1 for earlier, later in zip(arrived, arrived[1:], strict=False) if later - earlier > 1]
+    gaps = [later - earlier - 1 for earlier, later in pairwise(arrived) if later - earlier > 1]
     assert 100 < len(arrived) < 300
     assert 8 < sum(gaps) / len(gaps) < 50
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from testbed.kernel.bfd import offload
+from testbed.kernel.impairments import cables
 from testbed.kernel.lossless import ports
 from testbed.kernel.services import sockets
 
-OBJECTS = [ports.OBJECT, offload.OBJECT, sockets.OBJECT]
+OBJECTS = [ports.OBJECT, offload.OBJECT, sockets.OBJECT, cables.OBJECT]
 
 
 @pytest.mark.parametrize("shipped", OBJECTS, ids=lambda path: path.name)
