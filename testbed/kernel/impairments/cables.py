@@ -66,17 +66,15 @@ class Cables:
                 self._undo.callback(self._object.attach_tcx(program, ifindex).close)
 
     def set(self, namespace: str, ifindex: int, wanted: Impairment, *, incoming: bool) -> None:
-        """Impair the packets that a port sends, or those that it receives. Their counters begin at 0."""
+        """Impair the packets that a port sends, or those that it receives. Their counters go on."""
         place = _place(namespace, ifindex, incoming=incoming)
-        if wanted == Impairment():
-            self._object.delete("ends", place)
-            return
+        _, counted = self.get(namespace, ifindex, incoming=incoming)
         loss, into, out = wanted.loss, 0.0, 0.0
         if wanted.loss_burst > 1:
             out = 100 / wanted.loss_burst
             loss, into = 0.0, out * wanted.loss / (100 - wanted.loss)
         shares = [_share(percent) for percent in (loss, into, out)]
-        self._object.update("ends", place, _IMPAIRMENT.pack(*shares, 0, _share(wanted.corrupt), 0, 0, 0))
+        self._object.update("ends", place, _IMPAIRMENT.pack(*shares, 0, _share(wanted.corrupt), 0, *counted))
 
     def get(self, namespace: str, ifindex: int, *, incoming: bool) -> tuple[Impairment, Counted]:
         """Return what the kernel does to packets, and how many it was so far."""

@@ -1,10 +1,10 @@
-"""What a program on a node tries, to find out what is wrong or to end the lab: one JSON object a line, `name` and `got`.
+"""What a program on a node tries, to find out what is wrong or to end the lab: a JSON object a line, `name` and `got`.
 
 `got` is empty for an attack that failed, and what it brought else.
 """
 
+import contextlib
 import ctypes
-import errno
 import json
 import os
 import subprocess
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 libc = ctypes.CDLL(None, use_errno=True)
 NEWNS, NEWUSER, NEWPID, NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000
+HERE, PROGRAM = "/root", "/root/x"
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 NUMBERS = {
     "ptrace": 101, "iopl": 172, "reboot": 169, "init_module": 175, "perf_event_open": 298, "open_by_handle_at": 304,
@@ -43,7 +44,7 @@ def prints(command: str) -> str:
 def read(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            return repr(file.read(100)) if file.read(0) == b"" and file.peek(1) else ""
+            return file.read(100).hex()
     except OSError:
         return ""
 
@@ -65,17 +66,12 @@ def beside(process: int) -> str:
     """What another process, which this one did not start, shows: memory, environment, files, or its control."""
     found = []
     for name in "mem", "environ", "maps", "auxv", "stack", "syscall":
-        try:
-            with open(f"/proc/{process}/{name}", "rb") as file:
-                if name == "mem" or file.read(1):
-                    found.append(name)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError), open(f"/proc/{process}/{name}", "rb") as file:
+            if name == "mem" or file.read(1):
+                found.append(name)
     for name in "root", "cwd", "exe", "ns/mnt":
-        try:
+        with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/{process}/{name}"))
-        except OSError:
-            pass
     found += filter(None, (call("ptrace", kind, process, 0, 0) for kind in (PTRACE_ATTACH, PTRACE_SEIZE)))
     return ", ".join(found)
 
@@ -89,12 +85,9 @@ def mapped_devices() -> str:
     """A device of memory, or a disk, by its number: of those that this machine has."""
     for major, minor in (1, 1), (1, 2), (1, 4), (1, 11), (259, 0), (259, 1), (259, 2), (10, 144):
         for kind in 0o060000, 0o020000:
-            try:
-                os.mknod("/tmp/device", kind | 0o600, os.makedev(major, minor))
-            except OSError as error:
-                assert error.errno == errno.EPERM
-                continue
-            return f"device {major}:{minor}"
+            with contextlib.suppress(PermissionError):
+                os.mknod(f"{HERE}/device", kind | 0o600, os.makedev(major, minor))
+                return f"device {major}:{minor}"
     return ""
 
 
@@ -131,26 +124,28 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "control groups": lambda: prints("ls /sys/fs/cgroup") + shell("mount -t cgroup2 x /mnt"),
     "release_agent": lambda: prints("find / -name release_agent 2>/dev/null"),
     "core_pattern": lambda: write("/proc/sys/kernel/core_pattern", "|/bin/sh"),
-    "modprobe's path": lambda: write("/proc/sys/kernel/modprobe", "/tmp/x"),
+    "modprobe's path": lambda: write("/proc/sys/kernel/modprobe", PROGRAM),
     "user namespaces": lambda: write("/proc/sys/user/max_user_namespaces", "100"),
-    "uevent_helper": lambda: write("/sys/kernel/uevent_helper", "/tmp/x"),
+    "uevent_helper": lambda: write("/sys/kernel/uevent_helper", PROGRAM),
     "ports": lambda: call("iopl", 3),
     "files by handle": lambda: "" if not shell("true") else call("open_by_handle_at", -100, bytes(64), 0),
-    "swap, clock, name, accounting": lambda: "".join(
-        (call("swapon", b"/tmp", 0), call("settimeofday", bytes(16), None), call("sethostname", b"x", 1))
-    )
-    + call("acct", b"/tmp/x"),
-    "setcap": lambda: shell("cp /bin/true /tmp/true; setcap cap_sys_admin+ep /tmp/true"),
+    "swap, clock, name, accounting": lambda: (
+        "".join((call("swapon", b"/root", 0), call("settimeofday", bytes(16), None), call("sethostname", b"x", 1)))
+        + call("acct", b"/root/x")
+    ),
+    "setcap": lambda: shell("cp /bin/true true; setcap cap_sys_admin+ep true"),
     "a set-user-ID program": lambda: prints("setpriv --bounding-set=+all grep CapBnd /proc/self/status | grep 1ff"),
     "code of testbed": imports,
-    "files of testbed": lambda: prints("ls -A /usr/lib/testbed /run/testbed/in /run/testbed/code 2>/dev/null | grep -v :"),
+    "files of testbed": lambda: prints(
+        "ls -A /usr/lib/testbed /run/testbed/in /run/testbed/code 2>/dev/null | grep -v :"
+    ),
     "sockets of the machine": lambda: prints(
         "find / -xdev -name '*.sock' -not -path '/proc/*' 2>/dev/null; ls /var/run/docker.sock /run/docker* 2>/dev/null"
     ),
-    "programs of others": lambda: "".join(
-        write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/run/frr/x", "/lib/x")
-    )
-    + prints("find /run/testbed /run/frr -writable -type f 2>/dev/null | while read f; do (echo >>$f) 2>/dev/null && echo $f; done"),
+    "programs of others": lambda: (
+        "".join(write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/run/frr/x", "/lib/x"))
+        + prints("find /run/testbed /run/frr -type f | while read f; do (echo >>$f) 2>/dev/null && echo $f; done")
+    ),
     "real-time priority": lambda: shell("chrt -f 50 true"),
     "sysrq": lambda: (write("/proc/sysrq-trigger", "c"), "")[1],
     "reboot": lambda: call("reboot", 0xFEE1DEAD, 672274793, 0x1234567, 0) + shell("reboot -f"),
