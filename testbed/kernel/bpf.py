@@ -38,6 +38,7 @@ _NUMBERS: dict[str, tuple[Any, ...]] = {
     "bpf_map_lookup_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p),
     "bpf_map_update_elem": (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64),
     "bpf_program__fd": (ctypes.c_void_p,),
+    "bpf_map__pin": (ctypes.c_void_p, ctypes.c_char_p),
     "bpf_map__set_max_entries": (ctypes.c_void_p, ctypes.c_uint32),
 }
 
@@ -133,6 +134,12 @@ class BpfObject:
         """Have a program decide which packets a socket gets, as long as the socket is open."""
         number = _library().bpf_program__fd(self._program(program))
         packets.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_BPF, struct.pack("=i", number))
+
+    def pin(self, name: str, file: Path) -> None:
+        """Make a map a file of a BPF file system, which others can open."""
+        status = _library().bpf_map__pin(self._map(name), os.fsencode(file))
+        if status:
+            raise OSError(-status, os.strerror(-status), str(file))
 
     def update(self, name: str, key: bytes, value: bytes) -> None:
         """Set an entry of a map."""

@@ -8,11 +8,13 @@ others in the bounding set, no program gets them back. What somebody else execut
 
 import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from testbed.kernel import mounts, netns, own_devices, pid_namespaces, syscalls
+from testbed.kernel.impairments import cables
 from testbed.kernel.mounts import MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC
 from testbed.kernel.own_devices import NO_BINDS, Binds
 from testbed.kernel.syscalls import CLONE_NEWNS, closing_fd, setns, unshare
@@ -38,6 +40,7 @@ LINKS = {
     "stderr": "/proc/self/fd/2",
 }  # fmt: skip
 CODE = "usr/lib/testbed"
+OWN_PATH = "/usr/sbin:/usr/bin"
 UNSEEN = ("sys/firmware", "sys/bus/nd", "sys/kernel/debug", "sys/kernel/tracing", "sys/kernel/security", "proc/acpi")
 """Directories that are empty for sealed programs."""
 UNREAD = ("kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "sysrq-trigger", "timer_list")
@@ -127,6 +130,7 @@ def _furnish(namespace: str, shown: Sequence[Path], binds: Binds) -> None:
         with contextlib.suppress(FileExistsError, OSError):
             target.mkdir(parents=True) if bound.source.is_dir() else target.touch()
         mounts.bind(bound.source, target)
+    _put_ethtool()
     _put_processes(NEW / "proc", namespace)
     empty = NEW / "var" / "cache"
     for name in CODE, *UNSEEN:
@@ -166,6 +170,19 @@ def _put_run(run: Path, namespace: str, shown: Sequence[Path]) -> None:
         place = NEW / directory.relative_to("/")
         place.mkdir(parents=True, exist_ok=True)
         mounts.bind(directory, place)
+
+
+def _put_ethtool() -> None:
+    """Put the ethtool whose statistics have the frames that arrived damaged; it finds the driver's beside the map."""
+    found = shutil.which("ethtool", path=OWN_PATH)  # not that of lossless links
+    errors = cables.BPF_FILES / cables.ERRORS
+    if found is None or not errors.exists():
+        return
+    cables.ETHTOOL.chmod(0o755)  # code comes into a machine without its modes
+    for source, target in ((errors, NEW / "run/testbed" / cables.ERRORS), (found, NEW / "run/testbed/ethtool")):
+        target.touch()
+        mounts.bind(source, target)
+    mounts.bind(cables.ETHTOOL, NEW / found.removeprefix("/"))
 
 
 def _put_processes(proc: Path, namespace: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from testbed.errors import InputError, TestbedError
 from testbed.kernel.impairments.cables import Cables, Impairment
+from testbed.kernel.impairments.cables import Port as Place
 from testbed.kernel.syscalls import at_once
 from testbed.lab import link_quality
 from testbed.lab.capture import Capture
@@ -163,7 +164,8 @@ class Interface:
         of a sealed lab has damaged are errors here, as on a NIC."""
         nothing: dict[str, int] = {}
         found = self._ask(self.node.kernel.statistics, otherwise=nothing)
-        if found and self.peer and self.peer._sends and (errors := self.peer._sends.damaged()):
+        seal = self.node.context.seal
+        if found and seal and (errors := seal.cables.damaged(place_of(self))):
             found |= {name: found[name] + errors for name in ("rx_errors", "rx_crc_errors")}
         return found
 
@@ -297,7 +299,8 @@ class Direction:
         quality = self._of_tc()
         if self._cables:
             impairment = Impairment(quality.loss, quality.loss_burst, quality.corrupt)
-            self._cables.set(*self._place, impairment, incoming=self._port is not self._sender)
+            far = place_of(self._sender.peer or self._sender)
+            self._cables.set(place_of(self._port), impairment, far, incoming=self._port is not self._sender)
             quality = replace(quality, **Impairment()._asdict())
         if quality == Quality() and not self._installed:
             return
@@ -335,7 +338,7 @@ class Direction:
         """Return the quality that the kernel applies, read back from it."""
         found = link_quality.quality_of(self._show())
         if self._cables:
-            impairment, _ = self._cables.get(*self._place, incoming=self._port is not self._sender)
+            impairment = self._cables.get(place_of(self._port), incoming=self._port is not self._sender)
             found = replace(found, **impairment._asdict())
         if self._sender.port is None:
             return found
@@ -358,16 +361,6 @@ class Direction:
             "waiting": sum(qdisc.waiting for qdisc in root),
         }
 
-    @property
-    def _place(self) -> tuple[str, int]:
-        return self._port.node.namespace, self._port.index
-
-    def damaged(self) -> int:
-        """Return the packets that a bad cable has damaged on the way so far, unless a qdisc does that."""
-        if self._cables is None or self._port.gone:
-            return 0
-        return self._cables.get(*self._place, incoming=self._port is not self._sender)[1].corrupted
-
     def _show(self) -> list[dict[str, Any]]:
         if not self.shaped:
             return []
@@ -385,3 +378,7 @@ class Direction:
 
     def _tc(self, *lines: str) -> None:
         self._port.node.use("tc", "-batch", "-", text="".join(f"{line}\n" for line in lines))
+
+
+def place_of(interface: Interface) -> Place:
+    return Place(interface.node.namespace, interface.index)

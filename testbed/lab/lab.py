@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 from testbed.errors import DeadlineError, InputError, TestbedError, UnsupportedError, did_you_mean
 from testbed.kernel import borrowed_nics, netns, own_devices, rdma
+from testbed.kernel.impairments.cables import Port
 from testbed.kernel.links import End
 from testbed.lab import beginning, rebooting
 from testbed.lab.context import Context
@@ -268,7 +269,7 @@ class Lab:
             if inside := [str(node) for node in nodes if isinstance(node, Host) and node.container]:
                 raise UnsupportedError(f"{inside[0]} has a container, whose programs would see what a sealed lab hides")
             ends = (end for node in nodes for end in node.interfaces.values() if end.plan and not end.plan.bond)
-            self.seal.cover((end.node.namespace, end.index) for end in ends)
+            self.seal.cover(Port(end.node.namespace, end.index) for end in ends)
         beginning.begin(nodes, self.scheduler)
 
     def await_bonds(self, nodes: Iterable[Node[Any]]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from testbed.kernel.impairments.cables import Cables
+from testbed.kernel.impairments.cables import Cables, Port
 
 
 class Seal:
@@ -24,7 +24,7 @@ class Seal:
     def _keep(self, reasons: str) -> None:
         self._log.write_text(reasons)
 
-    def cover(self, ports: Iterable[tuple[str, int]]) -> None:
-        """Make all ports look alike, whatever their cables do; they are given by network namespace and index."""
-        for namespace, index in ports:
-            self.cables.attach(namespace, index)
+    def cover(self, ports: Iterable[Port]) -> None:
+        """Make all ports look alike, whatever their cables do."""
+        for port in ports:
+            self.cables.attach(port)

@@ -81,6 +81,10 @@ def test_damaged_frames_are_errors_at_the_other_end(lab: Lab) -> None:
     errors = lab.interface("leaf2:u1").counters()["rx_crc_errors"]
     assert errors >= 100 - answered > 20
     assert lab.interface("leaf1:u1").counters()["rx_errors"] == 0
+    for node, number in ("leaf2", errors), ("leaf1", 0):
+        assert f"     rx_crc_errors: {number}\n" in run(lab[node], "ethtool", "-S", "u1").stdout
+    assert "rx_crc_errors: 0" in run(lab["a"], "ethtool", "-S", "eth1").stdout
+    assert "Speed" in run(lab["a"], "ethtool", "eth1").stdout
     injection.recover()
 
 

@@ -7,6 +7,7 @@ The programs are on all ports alike, so that their presence says nothing.
 import math
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +23,11 @@ PROGRAMS = {"goes_out": HEADER.constants["EGRESS"], "comes_in": HEADER.constants
 WHOLE = (1 << 32) - 1
 _SO_NETNS_COOKIE = 71
 _PLACE = struct.Struct("=QII")
-_IMPAIRMENT = struct.Struct("=IIIIIIQQ")
+_IMPAIRMENT = struct.Struct("=IIIIIIQ")
+_COUNTER = struct.Struct("=Q")
+BPF_FILES, ERRORS = Path("/sys/fs/bpf"), "errors"
+"""The map of errors as a file, which `ethtool -S` on a node reads (bin/ethtool)."""
+ETHTOOL = Path(__file__).parent / "bin" / "ethtool"
 _loaded: list[BpfObject] = []
 
 
@@ -35,11 +40,11 @@ class Impairment(NamedTuple):
     corrupt: float = 0.0
 
 
-class Counted(NamedTuple):
-    """Packets of one direction that were lost, and those that arrived damaged, so far."""
+class Port(NamedTuple):
+    """An interface, by its network namespace and its number there."""
 
-    lost: int
-    corrupted: int
+    namespace: str
+    ifindex: int
 
 
 def prepare(failed: Callable[[str], None] = lambda _: None) -> BpfObject:
@@ -55,45 +60,58 @@ class Cables:
     def __init__(self, failed: Callable[[str], None]) -> None:
         self._object = prepare(failed)
         self._undo = ExitStack()
+        self.errors = BPF_FILES / ERRORS
+        """A file with the map of errors."""
+        if not self.errors.exists():
+            self._object.pin(ERRORS, self.errors)
+        self._undo.callback(self.errors.unlink, missing_ok=True)
 
     def close(self) -> None:
         self._undo.close()
 
-    def attach(self, namespace: str, ifindex: int) -> None:
+    def attach(self, port: Port) -> None:
         """Put the programs on a port."""
-        with netns.entered(namespace):
+        with netns.entered(port.namespace):
             for program in PROGRAMS:
-                self._undo.callback(self._object.attach_tcx(program, ifindex).close)
+                self._undo.callback(self._object.attach_tcx(program, port.ifindex).close)
+        self._object.update("errors", _place(port), _COUNTER.pack(0))
 
-    def set(self, namespace: str, ifindex: int, wanted: Impairment, *, incoming: bool) -> None:
-        """Impair the packets that a port sends, or those that it receives. Their counters go on."""
-        place = _place(namespace, ifindex, incoming=incoming)
-        _, counted = self.get(namespace, ifindex, incoming=incoming)
+    def set(self, port: Port, wanted: Impairment, far: Port, *, incoming: bool) -> None:
+        """Impair the packets that a port sends, or those that it receives. Those that are damaged are errors at the
+        port `far`."""
         loss, into, out = wanted.loss, 0.0, 0.0
         if wanted.loss_burst > 1:
             out = 100 / wanted.loss_burst
             loss, into = 0.0, out * wanted.loss / (100 - wanted.loss)
         shares = [_share(percent) for percent in (loss, into, out)]
-        self._object.update("ends", place, _IMPAIRMENT.pack(*shares, 0, _share(wanted.corrupt), 0, *counted))
+        value = _IMPAIRMENT.pack(*shares, 0, _share(wanted.corrupt), far.ifindex, _cookie(far.namespace))
+        self._object.update("ends", _place(port, incoming=incoming), value)
 
-    def get(self, namespace: str, ifindex: int, *, incoming: bool) -> tuple[Impairment, Counted]:
-        """Return what the kernel does to packets, and how many it was so far."""
-        found = self._object.read("ends", _place(namespace, ifindex, incoming=incoming), _IMPAIRMENT.size)
+    def get(self, port: Port, *, incoming: bool) -> Impairment:
+        """Return what the kernel does to packets."""
+        found = self._object.read("ends", _place(port, incoming=incoming), _IMPAIRMENT.size)
         if found is None:
-            return Impairment(), Counted(0, 0)
-        loss, into, out, _, corrupt, _, lost, corrupted = _IMPAIRMENT.unpack(found)
-        percent = 100 / WHOLE
-        impairment = Impairment(loss * percent, corrupt=corrupt * percent)
+            return Impairment()
+        loss, into, out, _, corrupt, _, _ = _IMPAIRMENT.unpack(found)
+        impairment = Impairment(100 * loss / WHOLE, corrupt=100 * corrupt / WHOLE)
         if into:
             impairment = impairment._replace(loss=100 * into / (into + out), loss_burst=WHOLE / out)
-        return impairment, Counted(lost, corrupted)
+        return impairment
+
+    def damaged(self, port: Port) -> int:
+        """Return the frames that arrived damaged at a port."""
+        found = self._object.read("errors", _place(port), _COUNTER.size)
+        return int(_COUNTER.unpack(found)[0]) if found else 0
 
 
 def _share(percent: float) -> int:
     return math.floor(percent / 100 * WHOLE)
 
 
-def _place(namespace: str, ifindex: int, *, incoming: bool) -> bytes:
+def _cookie(namespace: str) -> int:
     with netns.entered(namespace), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        (cookie,) = struct.unpack("=Q", one.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8))
-    return _PLACE.pack(cookie, ifindex, HEADER.constants["INGRESS" if incoming else "EGRESS"])
+        return int.from_bytes(one.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+
+
+def _place(port: Port, *, incoming: bool = False) -> bytes:
+    return _PLACE.pack(_cookie(port.namespace), port.ifindex, HEADER.constants["INGRESS" if incoming else "EGRESS"])

@@ -143,7 +143,7 @@ ATTACKS: dict[str, Callable[[], str]] = {
         "find / -xdev -name '*.sock' -not -path '/proc/*' 2>/dev/null; ls /var/run/docker.sock /run/docker* 2>/dev/null"
     ),
     "programs of others": lambda: (
-        "".join(write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/run/frr/x", "/lib/x"))
+        "".join(write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/lib/x"))
         + prints("find /run/testbed /run/frr -type f | while read f; do (echo >>$f) 2>/dev/null && echo $f; done")
     ),
     "real-time priority": lambda: shell("chrt -f 50 true"),

@@ -51,6 +51,14 @@ struct {
 	__type(value, struct impairment);
 } ends SEC(".maps");
 
+/* Frames that arrived damaged, by the port with `way` 0. Nodes can read it: all ports are in it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDS);
+	__type(key, struct place);
+	__type(value, __u64);
+} errors SEC(".maps");
+
 static int happens(__u32 share)
 {
 	return share && bpf_get_prandom_u32() <= share;
@@ -65,6 +73,15 @@ static int loses(struct impairment *one)
 	return all || happens(one->loss);
 }
 
+static void count(struct impairment *one)
+{
+	struct place port = { .net = one->net, .ifindex = one->ifindex };
+	__u64 *counter = bpf_map_lookup_elem(&errors, &port);
+
+	if (counter)
+		++*counter;
+}
+
 static int pass(struct __sk_buff *skb, __u32 way)
 {
 	/* bpf_get_netns_cookie means the packet's socket, which a forwarded one does not have */
@@ -74,12 +91,11 @@ static int pass(struct __sk_buff *skb, __u32 way)
 
 	if (!one)
 		return NEXT;
-	if (loses(one))
-		one->lost++;
-	else if (happens(one->corrupt))
-		one->corrupted++;
-	else
-		return NEXT;
+	if (!loses(one)) {
+		if (!happens(one->corrupt))
+			return NEXT;
+		count(one);
+	}
 	return bpf_redirect(NOWHERE, 0); /* a verdict of the drop would be an error of who sends */
 }
 

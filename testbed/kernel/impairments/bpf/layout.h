@@ -11,14 +11,13 @@ struct place {
 };
 
 /* What becomes of them. Probabilities are shares of 2^32 - 1. `into` and `out` are Gilbert's: into the state in which all
- * are lost, and out of it. */
+ * are lost, and out of it. The port `net` and `ifindex` is the one that they do not reach: it counts the damaged ones. */
 struct impairment {
 	__u32 loss;
 	__u32 into;
 	__u32 out;
 	__u32 bad;
 	__u32 corrupt;
-	__u32 unused;
-	__u64 lost;
-	__u64 corrupted;
+	__u32 ifindex;
+	__u64 net;
 };
