@@ -134,8 +134,7 @@ class LiveRequest(Request[R_co], Generic[R_co]):
     waits: ClassVar[bool]
     """True if it may wait for something in the lab; such requests run one after the other."""
     open_only: ClassVar[bool]
-    """True if a sealed lab refuses it: it starts programs that see the machine, shows what differs from the topology
-    file, or does what nobody can do on a cluster."""
+    """True if a sealed lab refuses it: it starts programs that see the machine, or does what nobody can do on a cluster."""
 
     def __init_subclass__(
         cls, *, handler: str = "", touches: bool = True, waits: bool = False, open_only: bool = False
@@ -438,8 +437,8 @@ class RebootHosts(LiveRequest[Applied], handler="changing:Rebooting", waits=True
     late_del: bool = True
 
 
-class Save(LiveRequest[str], handler="inspecting:save", touches=False, open_only=True):
-    """Write the topology file of the lab's current state."""
+class Save(LiveRequest[str], handler="inspecting:save", touches=False):
+    """Write the topology file of the lab's current state; of a sealed lab the one that it was made of."""
 
 
 class Rows(LiveRequest[PlanRows], handler="inspecting:rows", touches=False):

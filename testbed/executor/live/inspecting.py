@@ -359,7 +359,7 @@ def program(pid: int) -> str:
 
 
 def save(_: live.Save, call: Call) -> str:
-    return _file_now(call)
+    return call.server.source if call.lab.seal else _file_now(call)
 
 
 def rows(_: live.Rows, call: Call) -> PlanRows:
@@ -434,7 +434,7 @@ def _file_now(call: Call) -> str:
     topology["links"] = [_changed(link, qualities) for link in topology.get("links") or []]
     faults = [
         {"fault": one.fault.name, **one.fault.model_dump(mode="json", exclude_defaults=True)}
-        for one in lab.injections
+        for one in known_faults(call)
         if one.active
     ]
     faults += [{"fault": "link-down", "end": end} for end in down]
