@@ -134,7 +134,7 @@ class LiveRequest(Request[R_co], Generic[R_co]):
     waits: ClassVar[bool]
     """True if it may wait for something in the lab; such requests run one after the other."""
     open_only: ClassVar[bool]
-    """True if a sealed lab refuses it: it starts programs that see the machine, or does what nobody can do on a cluster."""
+    """True if a sealed lab refuses it: it starts programs that see the machine, or it is no work on a cluster."""
 
     def __init_subclass__(
         cls, *, handler: str = "", touches: bool = True, waits: bool = False, open_only: bool = False

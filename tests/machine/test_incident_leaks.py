@@ -38,16 +38,22 @@ COMMANDS = (
     "nstat -as", "cat /proc/net/*", "cat /proc/net/stat/*", "lsof", "fuser -v /run", "history", "crontab -l",
 )  # fmt: skip
 READ = """
-find / -xdev \\( -path /proc -o -path /usr \\) -prune -o -type f -size -256k -print 2>/dev/null | while read -r file; do
-    echo "== $file"; timeout 5 cat "$file" 2>/dev/null | head -c 65536
-done
-for place in /run /run/netns /run/frr /run/testbed /run/testbed/out/* /run/testbed/rdma/* /dev /dev/shm /sys/class; do
-    find $place -type f -size -256k 2>/dev/null | while read -r file; do
-        echo "== $file"; timeout 5 cat "$file" 2>/dev/null | head -c 65536
-    done
-done
+import os
+IMAGE, KERNEL = ("/usr", "/proc"), ("/sys/class/net", "/sys/devices/virtual", "/sys/module", "/sys/kernel/mm")
+def files(top):
+    for place, directories, names in os.walk(top):
+        inside = [os.path.join(place, one) for one in directories]
+        directories[:] = [one for one, path in zip(directories, inside) if one != "sys" and path not in IMAGE]
+        yield from (os.path.join(place, name) for name in names)
+for top in ("/", *KERNEL):
+    for file in files(top):
+        if os.path.isfile(file) and os.path.getsize(file) < 1 << 18:
+            try:
+                print("==", file, open(file, "rb").read(1 << 16))
+            except OSError:
+                pass
 """
-"""A walk through all files of a node but those of the image, /usr, which are the same everywhere."""
+"""A walk through all files of a node but those of the image, which are the same everywhere."""
 DUMPS = """
 import socket, struct
 for kind in range(18, 120, 4):  # RTM_GETLINK, and all dumps that follow: qdiscs, classes, filters, actions, statistics
@@ -142,8 +148,9 @@ def test_no_command_on_a_node_tells_it(sealed: Sealed) -> None:
 
 def test_no_file_on_a_node_tells_it(sealed: Sealed) -> None:
     for node in NODES:
-        found = sealed.run(node, READ)
+        found = sealed.run(node, "python3 -", given=READ)
         assert "== /run/" in found
+        assert "Traceback" not in found
         assert not sealed.leaks(found)
 
 
