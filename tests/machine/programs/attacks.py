@@ -120,9 +120,9 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "BPF programs": lambda: "".join(shell(f"bpftool {what}") for what in ("prog", "map", "link", "btf")),
     "BPF, all its commands": lambda: "".join(call("bpf", number, bytes(128), 128) for number in range(0, 40)),
     "BPF file system": lambda: prints("ls /sys/fs/bpf"),
-    "debugfs and tracing": lambda: prints("ls /sys/kernel/debug /sys/kernel/tracing | grep -v :"),
+    "debugfs and tracing": lambda: prints("ls -A /sys/kernel/debug; ls -A /sys/kernel/tracing"),
     "control groups": lambda: prints("ls /sys/fs/cgroup") + shell("mount -t cgroup2 x /mnt"),
-    "release_agent": lambda: prints("find / -name release_agent 2>/dev/null"),
+    "release_agent": lambda: prints("find /sys/fs /run /mnt -name release_agent"),
     "core_pattern": lambda: write("/proc/sys/kernel/core_pattern", "|/bin/sh"),
     "modprobe's path": lambda: write("/proc/sys/kernel/modprobe", PROGRAM),
     "user namespaces": lambda: write("/proc/sys/user/max_user_namespaces", "100"),
@@ -140,7 +140,7 @@ ATTACKS: dict[str, Callable[[], str]] = {
         "ls -A /usr/lib/testbed /run/testbed/in /run/testbed/code 2>/dev/null | grep -v :"
     ),
     "sockets of the machine": lambda: prints(
-        "find / -xdev -name '*.sock' -not -path '/proc/*' 2>/dev/null; ls /var/run/docker.sock /run/docker* 2>/dev/null"
+        "find /run /tmp /var -name '*.sock' 2>/dev/null; ls /var/run/docker.sock /run/docker* 2>/dev/null"
     ),
     "programs of others": lambda: (
         "".join(write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/lib/x"))
