@@ -28,7 +28,7 @@ class ControlPlanes:
         self._context = context
         self._plan = plan
         self._nodes = nodes
-        self.daemons_may_end = False
+        self.daemons_may_end = context.seal is not None
         """True if a daemon of FRR that ends is an event, and no error: somebody may have ended it."""
         self._routing: Routing | None = None
         self._agents: dict[_Reports, set[Switch]] = {}

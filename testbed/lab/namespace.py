@@ -74,14 +74,14 @@ class Namespace:
             try:
                 self.kernel = Rtnetlink()
                 own_devices.add(self.namespace, self.name)
-                if self.context.seal:
-                    pid_namespaces.create(self.namespace, self.name)
             except BaseException:
                 netns.delete(self.namespace)
                 raise
             for scope in "all", "default":
                 sysctl.write(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
         self.kernel.set_link(LOOPBACK, up=True)
+        if self.context.seal:  # its first process is in no node's network, so that it outlives a reboot
+            pid_namespaces.create(self.namespace, self.name)
         self.context.scheduler.namespaces[self.namespace] = None
 
     def __str__(self) -> str:
