@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.lab import Lab
+from testbed.scenario.incident import workers
 from testbed.scenario.incident.site import OTHERS, RANKS
 from testbed.workload import Job, mpirun
 from testbed.workload.jobs.placement import Place
@@ -27,6 +28,8 @@ class Scene:
     """Variables of the ranks: settings of UCX."""
     arguments: Sequence[str] = ()
     """Of the job's program."""
+    pods: Sequence[str] = ()
+    """Those that `places` makes."""
 
 
 SCENES: Mapping[str, Scene] = {
@@ -34,7 +37,14 @@ SCENES: Mapping[str, Scene] = {
         "cluster.clab.yml",
         (("store1", "store2"), ("web1", "web2"), ("web1", "store1"), ("web2", "store2")),
         f"{', '.join(OTHERS[:-1])} and {OTHERS[-1]} serve others.",
-    )
+    ),
+    "pods": Scene(
+        "pods.clab.yml",
+        (("store1", "store2"), ("web1", "web2"), ("web1", "store1"), ("web2", "store2")),
+        f"{', '.join(OTHERS[:-1])} and {OTHERS[-1]} serve others.",
+        workers.place,
+        pods=[worker.pod for worker in workers.WORKERS],
+    ),
 }
 """Clusters by the name in their topology file."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
+from testbed.scenario.incident import pod_traces
 from testbed.scenario.incident.site import OTHERS, RANKS, Place, uplink
 from testbed.scenario.incident.trouble import PKILL, Trace, Typed
 
@@ -55,7 +56,8 @@ def firewall(r: Random) -> Trace:
 
 
 MISLEADING: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
-    "cluster": [storage_address, narrow_web, drill, old_entry, firmware, firewall]
+    "cluster": [storage_address, narrow_web, drill, old_entry, firmware, firewall],
+    "pods": [storage_address, narrow_web, old_entry, firewall, *pod_traces.MISLEADING],
 }
 """Harmless changes, by the cluster in which they are."""
 
@@ -115,5 +117,8 @@ def drained(r: Random) -> Trace:
     )
 
 
-TRIED: Mapping[str, Sequence[Callable[[Random], Trace]]] = {"cluster": [shrunk, detoured, pinned, drained]}
+TRIED: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
+    "cluster": [shrunk, detoured, pinned, drained],
+    "pods": pod_traces.TRIED,
+}
 """Fixes that were tried, by the cluster."""

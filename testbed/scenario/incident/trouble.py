@@ -7,12 +7,12 @@ undone as there. What is broken in hardware are faults, which nobody in the lab 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from testbed.faults.catalogue import KINDS
 from testbed.faults.fault import make
 from testbed.faults.secret import SecretInjection
-from testbed.lab import Lab
+from testbed.lab import Lab, Pod
 
 PKILL = "pkill --ns $$ --nslist net -f [j]ob.py"
 """The head of a command that sends a signal to the ranks of one host alone. Hosts share a kernel."""
@@ -58,6 +58,28 @@ class Left:
 
     def do(self, lab: Lab) -> None:
         lab.nodes[self.node].launch("sh", "-c", self.script, self.name)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A pod that somebody started on a host, attached to these networks."""
+
+    host: str
+    pod: str
+    networks: Sequence[Mapping[str, Any]]
+
+    def do(self, lab: Lab) -> None:
+        lab.pods.create(lab.host(self.host), self.pod, self.networks)
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """A pod that somebody deleted."""
+
+    pod: str
+
+    def do(self, lab: Lab) -> None:
+        lab.pods.delete(cast(Pod, lab[self.pod]))
 
 
 @dataclass(frozen=True)

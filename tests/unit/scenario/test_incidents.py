@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import COMMANDS
+from testbed.cni.spec import conflist
 from testbed.errors import InputError
 from testbed.faults.catalogue import KINDS as FAULTS
 from testbed.faults.fault import make
@@ -23,7 +24,8 @@ from testbed.scenario.incident.scenes import SCENES
 from testbed.scenario.incident.site import LEAVES, Place, uplink
 from testbed.scenario.incident.symptoms import STEP
 from testbed.scenario.incident.traces import MISLEADING, TRIED
-from testbed.scenario.incident.trouble import Act, Broken, Left, Set, Trace, Trouble, Typed
+from testbed.scenario.incident.trouble import Act, Broken, Deleted, Left, Set, Started, Trace, Trouble, Typed
+from testbed.scenario.incident.workers import WORKERS, Worker
 from testbed.topology import Topology
 
 BLOCK = len(AREAS) * len(LEVELS)
@@ -37,6 +39,7 @@ TRACES = [
     for seed in range(4)
 ]
 PLANS = {scene: Topology.load(FILES / one.topology).plan() for scene, one in SCENES.items()}
+OF_PODS = {end for at in WORKERS for end in (f"{at.pod}:net1", f"{at.host}:{at.parent}")}
 NOON = datetime(2026, 1, 1, 12, 0, 0)
 
 
@@ -72,12 +75,12 @@ def test_parts_of_an_incident_touch_nothing_in_common(number: int) -> None:
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda one: f"{one.causes[0]} {one.places[0]}")
 def test_a_trouble_names_what_its_lab_has(trouble: Trouble) -> None:
-    plan = PLANS[trouble.scene]
-    ends = {f"{name}:{end.name}" for name, node in plan.nodes.items() for end in node.interfaces}
+    plan, nodes = PLANS[trouble.scene], nodes_of(trouble.scene, trouble.acts)
+    ends = {f"{name}:{end.name}" for name, node in plan.nodes.items() for end in node.interfaces} | OF_PODS
     for place in trouble.places:
-        assert place in plan.nodes or place.startswith(("rank ", "leaf")) or {*place.split(" - ")} <= ends, place
-    check_acts(plan, trouble.acts)
-    check_commands(plan, [*trouble.mend, *trouble.wrong])
+        assert place in nodes or place.startswith(("rank ", "leaf")) or {*place.split(" - ")} <= ends, place
+    check_acts(nodes, trouble.acts)
+    check_commands(nodes, [*trouble.mend, *trouble.wrong])
     assert trouble.mend
     assert trouble.parts
     assert not {*trouble.mend} & {*trouble.wrong} or len(trouble.mend) > 1
@@ -85,35 +88,46 @@ def test_a_trouble_names_what_its_lab_has(trouble: Trouble) -> None:
 
 @pytest.mark.parametrize(("scene", "trace"), TRACES)
 def test_a_trace_names_what_its_lab_has(scene: str, trace: Trace) -> None:
-    check_acts(PLANS[scene], trace.acts)
-    check_commands(PLANS[scene], trace.undo)
+    nodes = nodes_of(scene, trace.acts)
+    check_acts(nodes, trace.acts)
+    check_commands(nodes, trace.undo)
     assert bool(trace.undo) == bool(trace.parts)
 
 
-def check_acts(plan: Any, acts: Any) -> None:
+def nodes_of(scene: str, acts: Any) -> set[str]:
+    """Return the names of nodes of a scene, its pods and those that acts start among them."""
+    return {*PLANS[scene].nodes, *SCENES[scene].pods, *(act.pod for act in acts if isinstance(act, Started))}
+
+
+def check_acts(nodes: set[str], acts: Any) -> None:
     for act in acts:
         match act:
             case Typed(node, command):
-                assert node in plan.nodes
+                assert node in nodes
                 assert shlex.split(command)
             case Set(switch, values):
-                assert switch in plan.nodes
+                assert switch in nodes
                 assert values
             case Left(node, name, script):
-                assert node in plan.nodes
+                assert node in nodes
                 assert name not in script
+            case Started(host, _, networks):
+                assert host in nodes
+                assert [conflist.make(network) for network in networks]
+            case Deleted(pod):
+                assert pod in nodes
             case Broken(fault, parameters):
                 make(FAULTS, fault, dict(parameters))
             case _:
                 raise AssertionError(act)
 
 
-def check_commands(plan: Any, commands: Any) -> None:
+def check_commands(nodes: set[str], commands: Any) -> None:
     for line in commands:
         words = shlex.split(line)
         assert words[0] in COMMANDS
         if words[0] == "exec":
-            assert words[1] in plan.nodes
+            assert words[1] in nodes
             assert words[2] == "--"
 
 
@@ -135,6 +149,18 @@ def test_places_are_those_of_the_file() -> None:
             node, port = near.split(":")
             [peer] = [":".join(end.peer) for end in plan.nodes[node].interfaces if end.name == port]
             assert peer == far
+
+
+@pytest.mark.parametrize("at", WORKERS, ids=lambda at: at.pod)
+def test_pods_of_ranks_fit_their_nodes_and_leaves(at: Worker) -> None:
+    plan = PLANS["pods"]
+    nic = next(end for end in plan.nodes[at.host].interfaces if end.name == "eth1")
+    assert nic.address
+    assert (str(nic.address.ip), ":".join(nic.peer)) == (at.node.ip, at.node.port)
+    [svi] = [svi for svi in plan.nodes[at.leaf].svis if svi.vlan == at.vlan]
+    assert [str(address) for address in svi.addresses] == [f"{at.gateway}/24"]
+    assert at.mate.leaf == at.leaf
+    assert at.mate != at
 
 
 def test_nothing_that_is_left_running_has_the_name_of_a_fault() -> None:

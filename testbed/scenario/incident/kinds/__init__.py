@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from testbed.protocol import IncidentArea
-from testbed.scenario.incident.kinds import arp, fabric, training
+from testbed.scenario.incident.kinds import arp, cni, fabric, training
 from testbed.scenario.incident.trouble import Trouble
 
 Kind = Callable[[Random], Trouble]
@@ -13,11 +13,13 @@ STEADY: Mapping[IncidentArea, Sequence[Kind]] = {
     "arp": arp.STEADY,
     "fabric": fabric.STEADY,
     "training": training.STEADY,
+    "cni": cni.STEADY,
 }
 """Those that stay until they are mended."""
 RETURNING: Mapping[IncidentArea, Sequence[Kind]] = {
     "arp": arp.RETURNING,
     "fabric": fabric.RETURNING,
     "training": training.RETURNING,
+    "cni": cni.RETURNING,
 }
 """Those that heal, and come back."""
