@@ -5,8 +5,8 @@ from random import Random
 from testbed.scenario.incident.trouble import OFF_S, ON_S, PKILL, Deleted, Left, Started, Trouble, Typed
 from testbed.scenario.incident.workers import FREE, WORKERS, Worker
 
-STRANGERS = ("notebook-0", "eval-0", "export-0", "tuner-0")
-"""Pods of others."""
+OTHERS = ("notebook", "eval", "export", "tuner")
+"""What pods of others are called, before the number."""
 ACL = "add table inet acl; add chain inet acl forward {{ type filter hook forward priority 0; }}; "
 ACL += "add rule inet acl forward iifname vlan{vlan} ip saddr {ip} udp dport 4791 drop"
 NO_ACL = "delete table inet acl"
@@ -18,9 +18,14 @@ def acl(at: Worker) -> str:
     return ACL.format(vlan=at.vlan, ip=at.ip)
 
 
+def stranger(r: Random, at: Worker) -> str:
+    """Return the name of a pod of others beside a worker: no other worker has one of this name."""
+    return f"{r.choice(OTHERS)}-{at.rank}"
+
+
 def overlapping_range(r: Random) -> Trouble:
-    at, pod = r.choice(WORKERS), r.choice(STRANGERS)
-    host = at.mate.host
+    at = r.choice(WORKERS)
+    pod, host = stranger(r, at), at.mate.host
     return Trouble(
         ["duplicate-ip"],
         [*at.names, pod, host, at.leaf],
@@ -36,8 +41,8 @@ def overlapping_range(r: Random) -> Trouble:
 
 
 def entry_of_a_dead_pod(r: Random) -> Trouble:
-    at, pod = r.choice(WORKERS), r.choice(STRANGERS)
-    host = at.mate.host
+    at = r.choice(WORKERS)
+    pod, host = stranger(r, at), at.mate.host
     return Trouble(
         ["stale-neighbour", "duplicate-ip"],
         [*at.names, at.leaf],
@@ -53,8 +58,8 @@ def entry_of_a_dead_pod(r: Random) -> Trouble:
 
 
 def copied_mac(r: Random) -> Trouble:
-    at, pod = r.choice(WORKERS), r.choice(STRANGERS)
-    host, ip = at.mate.host, f"{at.network}.{FREE[0]}"
+    at = r.choice(WORKERS)
+    pod, host, ip = stranger(r, at), at.mate.host, f"{at.network}.{FREE[0]}"
     return Trouble(
         ["duplicate-mac", "mac-move"],
         [*at.names, pod, host, at.leaf],
@@ -213,8 +218,8 @@ def acl_on_the_gateway(r: Random) -> Trouble:
 
 def claimed_again(r: Random) -> Trouble:
     """A pod of others takes a rank's address as its virtual one, gives it back, and so on."""
-    at, pod = r.choice(WORKERS), r.choice(STRANGERS)
-    host, name = at.mate.host, "vip-sidecar"
+    at = r.choice(WORKERS)
+    pod, host, name = stranger(r, at), at.mate.host, "vip-sidecar"
     claim = f"ip address add {at.ip}/24 dev eth0; arping -A -c 3 -I eth0 {at.ip}"
     leave = f"ip address del {at.ip}/24 dev eth0"
     returns = f"while sleep 4; do arping -A -c 1 -I net1 {at.ip}; done"
