@@ -45,11 +45,12 @@ def restarted(at: Worker) -> list[Typed]:
 
 def shrunk(r: Random) -> Trace:
     at = r.choice(WORKERS)
+    node, port = at.node.port.split(":")
     return Trace(
-        f"The night shift set the MTU of {at.pod}:net1 to 1400, to rule out an overlay. It did not help, and "
+        f"The night shift set the MTU of {at.node.port} to 1500, to rule out large packets. It did not help, and "
         "is still so.",
-        [Typed(at.pod, "ip link set net1 mtu 1400")],
-        [f"exec {at.pod} -- ip link set net1 mtu 9000"],
+        [Typed(node, f"ip link set {port} mtu 1500")],
+        [f"exec {node} -- ip link set {port} mtu 9000"],
         at.part,
     )
 
