@@ -59,9 +59,9 @@ def detoured(r: Random) -> Trace:
     at = r.choice(WORKERS)
     far = r.choice([other for other in WORKERS if other.leaf != at.leaf])
     return Trace(
-        f"The night shift gave {at.pod} a route to {far.pod} ({far.ip}) over eth0, to pass the fabric by. They "
+        f"The night shift gave {at.pod} a route of its own to {far.pod} ({far.ip}), by way of {at.mate.ip}. They "
         "restarted the job. It did not help, and is still there.",
-        [Typed(at.pod, f"ip route add {far.ip}/32 dev eth0"), *restarted(at)],
+        [Typed(at.pod, f"ip route add {far.ip}/32 via {at.mate.ip} dev net1"), *restarted(at)],
         [f"exec {at.pod} -- ip route del {far.ip}/32"],
         at.part | far.part,
     )
