@@ -161,6 +161,8 @@ def judge(run: Run, incident: Incident, watch: Watch, others: Others, began_s: f
         hints=found.told,
     )
     run.lab.file(GRADE).write_text(json.dumps(row, indent=1) + "\n")
-    run.note(points=row["points"])
+    solution = row["solution"]
+    run.note(points=row["points"], cause=", ".join(solution["causes"]), since=f"{began_s:.1f} s")
+    run.note(story="; ".join(solution["stories"]))
     solved = well or row["cause"] == 1
     run.observe("healthy" if solved else "fault", f"the incident has its answer: {row['points']} points")
