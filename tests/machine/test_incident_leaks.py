@@ -233,7 +233,7 @@ def test_the_work_of_an_operator_goes_on(sealed: Sealed) -> None:
     }  # fmt: skip
     for node, commands in works.items():
         script = "\n".join(f"({command}) || echo 'fails: {place}'" for place, command in enumerate(commands))
-        shown = sealed.run(node, f"{script}\necho the end")
+        shown = sealed.run(node, f"exec 2>&1\n{script}\necho the end")
         assert shown.splitlines()[-1] == "the end"
         assert [commands[int(place)] for place in re.findall(r"^fails: (\d+)$", shown, re.MULTILINE)] == [], shown
     with user.started("capture", "leaf1:e3", "icmp", "-c", "1", "-w", "-") as capture:
@@ -246,10 +246,10 @@ def test_processes_are_those_of_the_node(sealed: Sealed) -> None:
     """A rank of another node goes on, whatever is killed here; so does the lab."""
     here = sealed.run("gpu2", "ps ax -o args=")
     assert len(re.findall(r"job\.py", here)) == 1
-    state = "ps -o stat= -p $(pgrep -f job.py)"
+    state = "ps -o stat= -p $(pgrep -f '[j]ob.py')"
     before = sealed.run("gpu3", state)
     for signal, stopped in ("-CONT", False), ("-STOP", True):
-        sealed.run("gpu2", f"pkill {signal} -f job.py")
+        sealed.run("gpu2", f"pkill {signal} -f '[j]ob.py'")
         assert ("T" in sealed.run("gpu2", state)) == stopped
     assert ("T" in sealed.run("gpu3", state)) == ("T" in before)
     for node in "gpu1", "spine2":
