@@ -64,6 +64,7 @@ def test_a_lossy_cable_loses_packets_and_no_command_shows_it(lab: Lab, end: str)
 
 
 def test_losses_come_in_bursts(lab: Lab) -> None:
+    assert pinged(lab) == 100, "the neighbours know each other"
     injection = SecretInjection(lab, LinkLoss(end="leaf1:u1", loss=50, loss_burst=20))
     injection.inject()
     said = lab["a"].run("ping", "-n", "-c400", "-i0.01", "-W1", "10.0.10.3", check=False).stdout
@@ -75,6 +76,7 @@ def test_losses_come_in_bursts(lab: Lab) -> None:
 
 
 def test_damaged_frames_are_errors_at_the_other_end(lab: Lab) -> None:
+    assert pinged(lab) == 100, "the neighbours know each other"
     injection = SecretInjection(lab, LinkCorrupt(end="leaf1:u1", corrupt=50))
     injection.inject()
     answered = pinged(lab)
