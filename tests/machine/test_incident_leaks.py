@@ -82,6 +82,8 @@ WAYS = {
     "a command": number_of("training", lambda trouble: "rank-hangs" in trouble.causes),
 }
 """An incident of each way to break a lab."""
+SELDOM = "a lossy link", "a fault of addresses"
+"""Ways that are looked at in slow tests alone: the others hide in the same places."""
 
 
 def secrets(incident: Incident) -> re.Pattern[str]:
@@ -116,7 +118,9 @@ class Sealed:
         return [text[max(0, found.start() - 80) : found.end() + 40] for found in self.secrets.finditer(text)]
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(way, marks=pytest.mark.slow if way in SELDOM else ()) for way in WAYS]
+)
 def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     user = Live(tmp_path_factory.mktemp("sealed"))
     try:
