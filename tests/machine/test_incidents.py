@@ -26,16 +26,17 @@ async def main(program, *arguments):
             return result.structured_content
 
         ticket = (await call("ticket"))["text"]
-        since = re.search("since ([0-9:]+)", ticket)[1]
+        since = re.search("since ([0-9]+:[0-9]+:[0-9]+)", ticket)[1]
         macs, tables = {}, []
-        for node in (await call("inspect"))["nodes"]:
-            for end in node["interfaces"]:
-                for address in end["addresses"]:
+        lab = await call("inspect")
+        for node in lab["nodes"]:
+            for end in (await call("inspect", node=node["name"]))["interfaces"]:
+                for address in end.get("addresses", ()):
                     macs.setdefault(address.partition("/")[0], []).append((end["mac"], end["interface"]))
             if node["kind"] == "switch":
                 tables += (await call("tables", switch=node["name"]))["rows"]
         for row in tables:
-            owners = macs.get(row["ip"], [])
+            owners = macs.get(row.get("ip"), [])
             if row["table"] == "arp" and owners and row["mac"] != owners[0][0]:
                 await call("announce", end=owners[0][1])
                 await call("answer", causes=["stale-neighbour"], places=[owners[0][1]], since=since)

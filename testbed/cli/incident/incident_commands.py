@@ -85,9 +85,9 @@ def hint(name: str, form: str) -> int:
 def answer(causes: tuple[str, ...], places: tuple[str, ...], since: str, mended: bool, name: str, form: str) -> int:
     if not (causes or places or since or mended):
         raise click.UsageError("give --cause, --place and --since, or --mended")
-    grade, out = incident_runs.answered(
-        name, live.IncidentAnswer(causes=list(causes), places=list(places), since=since)
-    )
+    given = live.IncidentAnswer(causes=list(causes), places=list(places), since=since)
+    with live_options.connect(name) as connection:
+        grade, out = incident_runs.answered(connection, given)
     return live_options.show(form, grade, "\n".join([*graded(grade), "", *solved(grade), out]))
 
 
@@ -103,7 +103,8 @@ def solution(run: Path | None, name: str, form: str) -> int:
     if run:
         grade, out = incident_runs.read(run), str(run)
     else:
-        grade, out = incident_runs.answered(name, live.IncidentAnswer(gives_up=True))
+        with live_options.connect(name) as connection:
+            grade, out = incident_runs.answered(connection, live.IncidentAnswer(gives_up=True))
     return live_options.show(form, grade, "\n".join([*solved(grade), out]))
 
 

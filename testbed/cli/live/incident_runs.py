@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from testbed.cli.live import live_options
 from testbed.cli.live.stopping import begun, described, order_of
 from testbed.cli.summary import write_report
 from testbed.errors import InputError
@@ -43,11 +42,10 @@ def proceed(connection: Connection, asked: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def answered(name: str, given: live.IncidentAnswer) -> tuple[IncidentGrade, str]:
+def answered(connection: Connection, given: live.IncidentAnswer) -> tuple[IncidentGrade, str]:
     """Answer the incident of a lab, which ends. Return the grade and the path of the report."""
-    with live_options.connect(name) as connection:
-        connection.answer(given)
-        found = proceed(connection, {"control": "continue", "discard": False, "to": ""})
+    connection.answer(given)
+    found = proceed(connection, {"control": "continue", "discard": False, "to": ""})
     if "result" not in found:
         raise InputError("the incident did not come to an end")
     out = Path(found["result"]["out"])

@@ -56,7 +56,8 @@ def answer(
 ) -> Solved:
     """Answer an incident, once: the job is watched until it is well, the grade comes back, and the lab ends. Points are
     for the cause, the place, the time, and for a job that is well again while nothing else suffers."""
-    grade, _ = answered(lab.lab.name, live.IncidentAnswer(causes=causes, places=places, since=since))
+    with lab.connected() as connection:
+        grade, _ = answered(connection, live.IncidentAnswer(causes=causes, places=places, since=since))
     return {
         "points": grade["points"],
         "cause": grade["cause"],

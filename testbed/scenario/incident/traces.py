@@ -69,11 +69,12 @@ def restarted(at: Place) -> list[Typed]:
 
 def shrunk(r: Random) -> Trace:
     at = Place(r.choice(RANKS))
+    port = at.port.partition(":")[2]
     return Trace(
-        f"The night shift set the MTU of {at.host}:eth1 to 1500, to rule out large packets. It did not help, and is "
+        f"The night shift set the MTU of {at.port} to 1500, to rule out large packets. It did not help, and is "
         "still so.",
-        [Typed(at.host, "ip link set eth1 mtu 1500")],
-        [f"exec {at.host} -- ip link set eth1 mtu 9000"],
+        [Typed(at.leaf, f"ip link set {port} mtu 1500")],
+        [f"exec {at.leaf} -- ip link set {port} mtu 9000"],
         at.part,
     )
 

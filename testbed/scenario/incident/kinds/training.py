@@ -39,16 +39,18 @@ def firewalled(r: Random) -> Trouble:
     )
 
 
-def narrow_host(r: Random) -> Trouble:
+def narrow_port(r: Random) -> Trouble:
+    """Of a leaf: a NIC's own MTU a job adapts to when it starts again."""
     at = Place(r.choice(RANKS))
+    port = at.port.partition(":")[2]
     return Trouble(
         ["mtu-mismatch", "mtu"],
-        at.names,
-        f"the MTU of {at.host}:eth1 was set to 1500",
-        [Typed(at.host, "ip link set eth1 mtu 1500")],
-        [f"exec {at.host} -- ip link set eth1 mtu 9000"],
+        [*at.names, at.leaf],
+        f"the MTU of {at.port} was set to 1500: full packets do not fit through",
+        [Typed(at.leaf, f"ip link set {port} mtu 1500")],
+        [f"exec {at.leaf} -- ip link set {port} mtu 9000"],
         [f"announce {at.host}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
-        ("Small messages arrive.", "Compare MTUs."),
+        ("Small messages arrive.", "Compare the MTUs of both ends of links."),
         at.part,
     )
 
@@ -114,5 +116,5 @@ def filtered_again(r: Random) -> Trouble:
     )
 
 
-STEADY = [stopped_rank, firewalled, narrow_host, wrong_gateway, missing_route]
+STEADY = [stopped_rank, firewalled, narrow_port, wrong_gateway, missing_route]
 RETURNING = [profiled, filtered_again]
