@@ -54,7 +54,7 @@ def test_a_host_that_lost_its_power_never_closes_a_connection(lab):
     h1, h2 = lab.host("h1"), lab.host("h2")
     h2.spawn("socat", "TCP4-LISTEN:7000,fork", "EXEC:cat")
     lab.scheduler.wait(lambda: "7000" in h2.run("ss", "-Hltn").stdout, 10)
-    h1.spawn("socat", "-u", f"TCP4:{h2['eth1'].address().ip}:7000", "OPEN:/dev/null")
+    client = h1.launch("socat", "-u", f"TCP4:{h2['eth1'].address().ip}:7000", "OPEN:/dev/null")
     established = ("ss", "-Htn", "state", "established", "dport = :7000")
     lab.scheduler.wait(lambda: h1.run(*established).stdout, 10)
     power_on = lab.power_off("h2")
@@ -63,3 +63,4 @@ def test_a_host_that_lost_its_power_never_closes_a_connection(lab):
     lab.scheduler.sleep(120)
     assert h2.run("ss", "-Htan").stdout == "", "a kernel that has booted knows no connection"
     assert h1.run(*established).stdout, "nothing was sent, so nobody has told it"
+    client.stop()
