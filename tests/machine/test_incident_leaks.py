@@ -58,12 +58,13 @@ for top in ("/", *KERNEL):
 READING = (
     ("inspect",), ("inspect", "-f", "json"), ("events",), ("events", "-f", "json"), ("logs",), ("top", "-n", "20"),
     ("tables", "leaf1"), ("tables", "leaf2"), ("metrics",), ("fault", "ps"), ("incident", "show"), ("ps", "-f", "json"),
-    ("incident", "list"), ("save",), ("diagnose",), ("counters",), ("probe",), ("wait",), ("steps",), ("session",),
+    ("incident", "list"), ("save",), ("counters",), ("probe",), ("wait",), ("steps",), ("session",),
 )  # fmt: skip
 TOOLS: dict[str, dict[str, Any]] = {
-    "labs": {}, "inspect": {}, "events": {}, "logs": {}, "counters": {}, "metrics": {}, "diagnose": {}, "get": {},
+    "labs": {}, "inspect": {}, "events": {}, "logs": {}, "counters": {}, "metrics": {}, "get": {},
     "topology": {}, "tables": {"switch": "leaf1"},
 }  # fmt: skip
+"""Without `diagnose`, which finds causes by what a cluster shows."""
 
 
 def number_of(area: str, fits: Callable[[Trouble], bool]) -> Incident:
