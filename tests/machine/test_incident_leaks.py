@@ -118,9 +118,7 @@ class Sealed:
         return [text[max(0, found.start() - 80) : found.end() + 40] for found in self.secrets.finditer(text)]
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(way, marks=pytest.mark.slow if way in SELDOM else ()) for way in WAYS]
-)
+@pytest.fixture(scope="module", params=WAYS)
 def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     user = Live(tmp_path_factory.mktemp("sealed"))
     try:
