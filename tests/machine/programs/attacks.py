@@ -140,7 +140,8 @@ ATTACKS: dict[str, Callable[[], str]] = {
         "ls -A /usr/lib/testbed /run/testbed/in /run/testbed/code 2>/dev/null | grep -v :"
     ),
     "sockets of the machine": lambda: prints(
-        "find /run /tmp /var -name '*.sock' -not -path '/run/frr/*' 2>/dev/null; ls /var/run/docker.sock /run/docker* 2>/dev/null"
+        "find /run /tmp /var -name '*.sock' -not -path '/run/frr/*' 2>/dev/null; "
+        "ls /var/run/docker.sock /run/docker* 2>/dev/null"
     ),
     "programs of others": lambda: (
         "".join(write(path, "x") for path in ("/usr/bin/tc", "/etc/passwd", "/usr/lib/frr/x", "/lib/x"))
