@@ -5,6 +5,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from living import alive
 
 from testbed import Lab, Topology
 from testbed.errors import InputError
@@ -134,20 +135,14 @@ def test_the_management_network_is_there_where_a_file_speaks_of_it(lab, log):
     assert list(lab["c"].interfaces) == ["eth1"]
 
 
-def runs(number: str) -> bool:
-    """Whether the process is there, and more than its exit status that nobody asks for."""
-    stat = Path(f"/proc/{number}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 def test_daemons_that_commands_start_end_with_the_lab(tmp_path: Path, log):
     daemon = f"setsid -f bash -c 'echo $$ > {tmp_path}/pid; exec sleep 1000'"
     with Lab(Topology.parse(ONE.format(f'"{daemon}"')), tmp_path, log.emit) as lab:
         assert lab.scheduler.wait((tmp_path / "pid").exists, 5)
         assert lab.scheduler.wait(lambda: (tmp_path / "pid").read_text() != "", 5)
         number = (tmp_path / "pid").read_text().strip()
-        assert runs(number)
-    assert not runs(number)
+        assert alive(number)
+    assert not alive(number)
 
 
 CLIENTS_ON_A_BRIDGE = """

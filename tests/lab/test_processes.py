@@ -5,9 +5,9 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+from living import alive
 
 from testbed.errors import DeadlineError, TestbedError
 
@@ -29,15 +29,6 @@ def takes(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     yield
     assert time.monotonic() - began == pytest.approx(seconds, abs=LATE_S)
-
-
-def alive(pid: str) -> bool:
-    """A process that is reaped between open(2) and read(2) makes the latter fail with ESRCH."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 def test_a_program_sees_its_node_and_no_input(lab):
