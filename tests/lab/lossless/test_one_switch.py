@@ -9,7 +9,7 @@ from scapy.contrib.roce import BTH
 from scapy.layers.l2 import Ether
 
 from testbed.errors import InputError
-from testbed.faults import LinkCorrupt, LinkDelay, LinkLoss, LinkRate, PauseStorm, SlowReceiver
+from testbed.faults import LinkCorrupt, LinkDelay, LinkDown, LinkLoss, LinkRate, PauseStorm, SlowReceiver
 from testbed.faults.fault import injected
 from testbed.lab import Lab
 from testbed.records.counter_names import find
@@ -188,6 +188,24 @@ def test_faults_of_links_work_on_lossless_ones(lab: Lab) -> None:
         again = end.write(200_000, within=10)
         assert [done.status for done in (plain, slow, again)] == ["SUCCESS"] * 3, fault
         assert again.elapsed_s < plain.elapsed_s * 1.02 < plain.elapsed_s + 0.001 < slow.elapsed_s, fault
+
+
+@pytest.mark.fresh
+def test_a_port_that_goes_down_drops_what_waits_and_its_senders_go_on(lab: Lab) -> None:
+    out, inward, nic = (lab.interface(end).lossless for end in ("leaf:e3", "leaf:e1", "a:eth1"))
+    blocked, free = (pair(lab, "a", host, replace(LOSSLESS, timeout=20)) for host in "cb")
+    with injected(lab, PauseStorm(end="c:eth1", priority=3)):
+        blocked.post_write(200_000)
+        lab.scheduler.sleep(0.2)
+        assert out.queue(3).bytes > 50_000
+        assert nic.paused(3)
+        with injected(lab, LinkDown(end="leaf:e3")):
+            lab.scheduler.sleep(0.2)
+            group = inward.group(3)
+            assert (out.queue(3).bytes, out.queue(3).packets) == (0, 0)
+            assert (group.reserve, group.shared, group.headroom) == (0, 0, 0)
+            assert free.write(100_000, within=1).status == "SUCCESS"
+            assert out.adds_up()
 
 
 def test_both_kinds_of_links_work_in_one_lab(lab: Lab) -> None:

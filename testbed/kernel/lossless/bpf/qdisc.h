@@ -425,18 +425,40 @@ deliver:
 	return skb;
 }
 
+/* The port goes down: what waits in it is gone, and the buffer has its room back. */
 SEC("struct_ops/reset")
 void BPF_PROG(reset, struct Qdisc *sch)
 {
 	__u32 port = port_of_qdisc(sch), i, flows = 0;
+	struct port_config *config = config_of(port);
 	struct port_state *state = state_of(port);
 
-	if (state)
+	if (config && state) {
 		flows = state->flows;
+		bpf_for(i, 0, CLASSES)
+			flush(port, config, state, i);
+	}
 	bpf_for(i, 0, PORT_LISTS)
 		empty(list_of(port, i));
 	bpf_for(i, 0, flows)
+	{
+		struct flow *flow = flow_of(port, i);
+
 		empty(flow_list_of(port, i));
+		if (flow)
+			flow->queued_bytes = flow->queued_packets = 0;
+	}
+	if (state) {
+		bpf_for(i, 0, CLASSES)
+		{
+			struct queue *queue = &state->queue[i & (CLASSES - 1)];
+
+			queue->flushed_packets += queue->packets;
+			queue->bytes = queue->packets = queue->flow_packets = 0;
+		}
+		state->packets = state->bytes = state->on_wire = state->waiting = 0;
+		state->busy = state->link_free = 0;
+	}
 	sch->q.qlen = 0;
 	sch->qstats.backlog = 0;
 }

@@ -40,15 +40,16 @@ static __always_inline int comes_in_storm(const struct port_config *config, stru
 	return NEXT;
 }
 
-/* The packets of a class that a watchdog drops; they have been admitted. */
-static __always_inline void drop_waiting(__u32 port, struct port_config *config, struct port_state *state, __u32 class)
+/* Drops the packets of a class that have been admitted, and returns their number. */
+static __always_inline __u64 flush(__u32 port, struct port_config *config, struct port_state *state, __u32 class)
 {
 	struct list *list = list_of(port, class);
 	struct packet *packet;
+	__u64 before = state->packets;
 	int i;
 
 	if (!list)
-		return;
+		return 0;
 	bpf_for(i, 0, STALE)
 	{
 		packet = pop_front(list);
@@ -58,10 +59,10 @@ static __always_inline void drop_waiting(__u32 port, struct port_config *config,
 		count_out(state, class, packet->length);
 		state->packets--;
 		state->bytes -= packet->length;
-		state->queue[class & (CLASSES - 1)].storm_dropped++;
 		state->queue[class & (CLASSES - 1)].flushed_packets++;
 		discard(packet);
 	}
+	return before - state->packets;
 }
 
 /* What the next poll compares with. */
@@ -134,7 +135,7 @@ GLOBAL __u64 watch(__u32 port, struct port_config *config, struct port_state *st
 			poll_queue(config, state, class, queue, poll, now);
 		}
 		if (state->storming & bit && config->watchdog_action == WATCHDOG_DROP)
-			drop_waiting(port, config, state, class);
+			queue->storm_dropped += flush(port, config, state, class);
 		if ((state->storming | state->paused) & bit)
 			next = sooner(next, queue->poll_at);
 		else
