@@ -24,7 +24,8 @@ class SecretInjection(Injection):
 
     def _inject(self) -> None:
         changed = set(type(self.fault).model_fields) & asdict(Quality()).keys()
-        shown = isinstance(self.fault, Rule) or changed - HIDDEN
+        port = self.lab.interface(self.fault.model_dump()["end"]).port if changed else None
+        shown = isinstance(self.fault, Rule) or (changed - HIDDEN and not port)  # a lossless port has no qdisc of tc
         if self.lab.seal and shown:
             hint = "Hidden are link-loss and link-corrupt, and faults that leave what commands of a person would."
             raise InputError(f"fault {self.fault} is shown by tc or nft, and cannot be hidden", hint=hint)
