@@ -180,7 +180,7 @@ HANDOVER = "the lab is handed over"
 GRADE = "grade.json"
 
 
-IncidentArea = Literal["arp", "fabric", "training", "cni"]
+IncidentArea = Literal["arp", "fabric", "training", "cni", "lossless"]
 IncidentLevel = Literal[1, 2, 3, 4, 5]
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 from testbed.scenario.incident import pod_traces
 from testbed.scenario.incident.site import OTHERS, RANKS, Place, uplink
-from testbed.scenario.incident.trouble import PKILL, Trace, Typed
+from testbed.scenario.incident.trouble import PKILL, Set, Trace, Typed
 
 
 def storage_address(r: Random) -> Trace:
@@ -55,9 +55,36 @@ def firewall(r: Random) -> Trace:
     )
 
 
+def watchdog_times(r: Random) -> Trace:
+    leaf = r.choice(["leaf1", "leaf2"])
+    return Trace(
+        f"The restoration time of the PFC watchdog on {leaf} was raised to 2 s today. The watchdog itself is off.",
+        [Set(leaf, {"pfc_watchdog_restoration": 2.0})],
+    )
+
+
+def marks_of_spine(r: Random) -> Trace:
+    spine = r.choice(["spine1", "spine2"])
+    return Trace(
+        f"ecn_probability of {spine} has been 20 instead of 10 since this morning. Is that it?",
+        [Set(spine, {"ecn_probability": 20})],
+    )
+
+
+def marked_web(r: Random) -> Trace:
+    at = Place(r.choice(["web1", "web2"]))
+    rules = "add table inet qos; add chain inet qos out { type filter hook postrouting priority 0; }; "
+    rules += "add rule inet qos out ip dscp set cs1"
+    return Trace(
+        f"{at.host} marks all that it sends with DSCP 8 since today. The network team was not asked.",
+        [Typed(at.host, f"nft '{rules}'")],
+    )
+
+
 MISLEADING: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
     "cluster": [storage_address, narrow_web, drill, old_entry, firmware, firewall],
     "pods": [storage_address, narrow_web, old_entry, firewall, *pod_traces.MISLEADING],
+    "lossless": [storage_address, old_entry, firmware, watchdog_times, marks_of_spine, marked_web],
 }
 """Harmless changes, by the cluster in which they are."""
 
@@ -118,8 +145,21 @@ def drained(r: Random) -> Trace:
     )
 
 
+def narrow_classes(r: Random) -> Trace:
+    """Less headroom, and no marks before it is used up."""
+    leaf = r.choice(["leaf1", "leaf2"])
+    return Trace(
+        f"The night shift set pfc_headroom of {leaf} to 10000, to have more of its buffer for all. It did not help, "
+        "and is still so. It was 40000.",
+        [Set(leaf, {"pfc_headroom": 10000})],
+        [f"profile set {leaf} pfc_headroom=40000"],
+        frozenset({f"profile of {leaf}"}),
+    )
+
+
 TRIED: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
     "cluster": [shrunk, detoured, pinned, drained],
     "pods": pod_traces.TRIED,
+    "lossless": [shrunk, pinned, drained, narrow_classes],
 }
 """Fixes that were tried, by the cluster."""

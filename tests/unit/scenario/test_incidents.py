@@ -138,8 +138,9 @@ def test_a_scene_is_found_by_the_name_in_its_file() -> None:
         assert {host for flow in one.flows for host in flow} <= set(PLANS[scene].nodes)
 
 
-def test_places_are_those_of_the_file() -> None:
-    plan = PLANS["cluster"]
+@pytest.mark.parametrize("scene", ["cluster", "lossless"])
+def test_places_are_those_of_the_file(scene: str) -> None:
+    plan = PLANS[scene]
     for host in (host for hosts in LEAVES.values() for host in hosts):
         nic, at = plan.nodes[host].interfaces[0], Place(host)
         assert nic.address

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from testbed.protocol import IncidentArea
-from testbed.scenario.incident.kinds import arp, cni, fabric, training
+from testbed.scenario.incident.kinds import arp, cni, fabric, lossless, training
 from testbed.scenario.incident.trouble import Trouble
 
 Kind = Callable[[Random], Trouble]
@@ -14,6 +14,7 @@ STEADY: Mapping[IncidentArea, Sequence[Kind]] = {
     "fabric": fabric.STEADY,
     "training": training.STEADY,
     "cni": cni.STEADY,
+    "lossless": lossless.STEADY,
 }
 """Those that stay until they are mended."""
 RETURNING: Mapping[IncidentArea, Sequence[Kind]] = {
@@ -21,5 +22,6 @@ RETURNING: Mapping[IncidentArea, Sequence[Kind]] = {
     "fabric": fabric.RETURNING,
     "training": training.RETURNING,
     "cni": cni.RETURNING,
+    "lossless": lossless.RETURNING,
 }
 """Those that heal, and come back."""
