@@ -1,8 +1,9 @@
 """Hardware NICs (`nic: hardware`): the behaviour that soft-RoCE lacks.
 
 A queue pair keeps its destination MAC of RTR for its whole life, where rxe looks up the neighbour table for each
-packet. RoCE traffic uses neighbour entries without verifying them, where rxe's makes the kernel probe. docs/fidelity.md
-has the limits of this model.
+packet. RoCE traffic uses neighbour entries without verifying them, where rxe's makes the kernel probe. ICMP messages
+about its size are not for the kernel, which would limit rxe's packets for ten minutes: it sends them from a UDP socket,
+and a NIC has none. docs/fidelity.md has the limits of this model.
 """
 
 from __future__ import annotations
@@ -37,9 +38,16 @@ table netdev {table} {{
         udp dport 4791 ether daddr set ip daddr . udp sport . @th,104,24 map @pins;
         udp dport 4791 ether daddr set ip6 daddr . udp sport . @th,104,24 map @pins6;
     }}
+    chain in {{
+        type filter hook ingress device "{interface}" priority 0;
+        icmp type destination-unreachable icmp code frag-needed @th,136,8 17 @th,240,16 4791 drop;
+        icmpv6 type packet-too-big @th,112,8 17 @th,400,16 4791 drop;
+    }}
 }}
 """
-"""@th,104,24: the destination QP in the base transport header, 13 bytes after the start of UDP. ICRC covers no MAC."""
+"""@th,104,24: the destination QP in the base transport header, 13 bytes after the start of UDP. ICRC covers no MAC.
+@th,136,8 and @th,240,16: protocol and destination port of the packet that an ICMP message quotes, as the two of ICMPv6.
+"""
 
 
 def prepare() -> None:
