@@ -72,6 +72,7 @@ _IFLA_PROTINFO, _IFLA_AF_SPEC, _IFLA_GROUP, _IFLA_NET_NS_FD, _IFLA_NEW_IFINDEX =
 _IFLA_BRPORT_LEARNING, _IFLA_BRPORT_UNICAST_FLOOD, _IFLA_BRPORT_NEIGH_SUPPRESS = 8, 9, 32
 _IFLA_BRPORT_BACKUP_PORT, _IFLA_BRPORT_BACKUP_NHID, _IFLA_VRF_TABLE = 34, 44, 1
 _IFLA_VXLAN_ID, _IFLA_VXLAN_LOCAL, _IFLA_VXLAN_TOS, _IFLA_VXLAN_LEARNING, _IFLA_VXLAN_PORT = 1, 4, 6, 7, 15
+_IFLA_VXLAN_DF, _VXLAN_DF_SET = 29, 1
 _VXLAN_PORT, _INHERIT = 4789, 1
 _IFLA_BR_AGEING_TIME, _IFLA_BR_STP_STATE, _IFLA_BR_VLAN_FILTERING, _IFLA_BR_MCAST_SNOOPING = 4, 5, 7, 23
 _IFLA_BR_VLAN_DEFAULT_PVID, _IFLA_BR_FDB_MAX_LEARNED = 39, 49
@@ -145,17 +146,18 @@ class Links(LinkReader):
         self._add("vrf", up + _fields(name), netlink.u32(_IFLA_VRF_TABLE, table))
         return self.index(name)
 
-    def add_vxlan(self, name: str, vni: int, local: IPv4Address, mac: str) -> int:
+    def add_vxlan(self, name: str, vni: int, local: IPv4Address, mac: str, mtu: int) -> int:
         """Create the end of a VXLAN network (RFC 7348) at a local address and return its index. It learns no MACs from
-        packets, and gives the outer header the inner one's DSCP."""
+        packets, gives the outer header the inner one's DSCP, and has no packet fragmented (section 4.3)."""
         data = [
             netlink.u32(_IFLA_VXLAN_ID, vni),
             netlink.attribute(_IFLA_VXLAN_LOCAL, local.packed),
             netlink.u8(_IFLA_VXLAN_TOS, _INHERIT),
             netlink.u8(_IFLA_VXLAN_LEARNING, 0),
+            netlink.u8(_IFLA_VXLAN_DF, _VXLAN_DF_SET),
             netlink.attribute(_IFLA_VXLAN_PORT, struct.pack(">H", _VXLAN_PORT)),
         ]
-        self._add("vxlan", header(0) + _fields(name, mac), *data)
+        self._add("vxlan", header(0) + _fields(name, mac, mtu), *data)
         return self.index(name)
 
     def add_bond(self, name: str, mode: int, options: Mapping[str, int], system: str = "") -> int:

@@ -31,13 +31,13 @@ from testbed.protocol.events import Emit
 from testbed.switch.profile import Profile, load_profiles, value_problems
 from testbed.topology import Interface as InterfacePlan
 from testbed.topology import Plan, RdmaMode, Topology
+from testbed.topology.plan import ETHERNET_MTU
 
 SHARED_AT_MOST = 16
 """RDMA devices up to which a lab is in shared mode: each namespace has a copy of each device there."""
 LINKS_S = 10.0
 CABLES_S = 60.0
 """Seconds for the links of hardware, whose ends negotiate and train."""
-ETHERNET_MTU = 1500
 LACP_S = 10.0
 """Seconds for LACP; its partners agree within three."""
 SPANNING_TREE_S = 60.0

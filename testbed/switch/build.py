@@ -54,7 +54,7 @@ table ip6 silence {
 """
 WAITING = 1 << 24
 """Bytes that wait for a neighbour on a switch with lossless classes: its buffer bounds them (kernel/lossless)."""
-BRIDGE_MTU, USUAL_MTU = 65535, 1500
+BRIDGE_MTU = 65535
 
 
 def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> DataPlane:
@@ -80,13 +80,12 @@ def build(kernel: Rtnetlink, node: Node, profile: Profile, number: int = 0) -> D
     # By default the bridge's MTU follows its ports: a fault that lowers one would lower the SVIs' too, and below 1280
     # bytes they lose IPv6.
     kernel.set_link(bridge, mtu=BRIDGE_MTU)
-    mtu = min((port.mtu for port in node.ports if not port.routed), default=USUAL_MTU)
     vrf = vxlan.make_vrf(kernel, node)
     for svi in node.svis:
         if svi.vni:
             plane.add_network(vxlan.add_network(kernel, node, svi, bridge), svi)
         if svi.addresses or svi.vni:
-            plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, mtu, vrf if svi.vni else None))
+            plane.add_svi(svi.vlan, make_svi(kernel, svi, bridge, node.mtu_in(svi.vlan), vrf if svi.vni else None))
     if any(port.lossless for port in node.interfaces):
         _keep_waiting(node)
     for route in node.routes:

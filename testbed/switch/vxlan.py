@@ -10,14 +10,17 @@ gateway the MAC of the SVIs is not the switch's own.
 
 from ipaddress import IPv4Interface
 
-from testbed.kernel import ipv6
+from testbed.kernel import ipv6, sysctl
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.topology.addressing import svi_mac
-from testbed.topology.plan import Node, Svi, vxlan_port
+from testbed.topology.plan import VXLAN_OVERHEAD, Node, Svi, vxlan_port
 
 VRF = "tenant"
 VRF_TABLE = 1001
 LOOPBACK = "lo"
+_IGNORES_SIZES = 2
+"""ICMP messages about the size of packets are discarded (Documentation/networking/ip-sysctl.rst): a switch's pipeline
+does not hear what spines tell about the outer ones."""
 
 
 def bridge_of(vni: int) -> str:
@@ -32,6 +35,7 @@ def make_vrf(kernel: Rtnetlink, node: Node) -> int | None:
     loopback = kernel.index(LOOPBACK)
     kernel.set_link(loopback, up=True)
     kernel.set_address(loopback, IPv4Interface((node.vtep, 32)))
+    sysctl.write("net/ipv4/ip_no_pmtu_disc", _IGNORES_SIZES)
     if not node.l3vni:
         return None
     vrf = kernel.add_vrf(VRF, VRF_TABLE)
@@ -51,8 +55,10 @@ def add_network(kernel: Rtnetlink, node: Node, svi: Svi, bridge: int) -> int:
 
 
 def _add(kernel: Rtnetlink, node: Node, vni: int, bridge: int) -> int:
+    """Add a network whose packets are as large as those of the switch's routed ports let them be."""
     assert node.vtep is not None
-    index = kernel.add_vxlan(vxlan_port(vni), vni, node.vtep, svi_mac(node.number))
+    mtu = min(port.mtu for port in node.ports if port.routed) - VXLAN_OVERHEAD
+    index = kernel.add_vxlan(vxlan_port(vni), vni, node.vtep, svi_mac(node.number), mtu)
     kernel.enslave(index, bridge)
     kernel.set_tunnel(index)
     return index

@@ -6,11 +6,9 @@ from testbed.documents.problems import Problems
 from testbed.documents.text import listing
 from testbed.topology.kinds import KINDS
 from testbed.topology.kinds.bond_keys import BondDefinition
+from testbed.topology.plan import VXLAN_OVERHEAD
 from testbed.topology.resolve import ResolvedLink
 from testbed.topology.resolved import Port, ResolvedNode
-
-OVERHEAD = 50
-"""Bytes that VXLAN adds to an IPv4 packet: inner Ethernet, outer IPv4, UDP and VXLAN headers (RFC 7348, section 5)."""
 
 
 def check(nodes: Mapping[str, ResolvedNode], links: Sequence[ResolvedLink], problems: Problems) -> None:
@@ -67,9 +65,9 @@ def _check_mtus(links: Sequence[ResolvedLink], problems: Problems) -> None:
         return
     mtu, port = max(inner, key=lambda one: one[0])
     for link in links:
-        if link.routed and link.mtu < mtu + OVERHEAD:
-            wrong = f"MTU {link.mtu} is too small for VXLAN: packets of {port} have {mtu} bytes, and {OVERHEAD} more"
-            problems.add((*link.path, "mtu"), f"{wrong} in the tunnel")
+        if link.routed and link.mtu < mtu + VXLAN_OVERHEAD:
+            wrong = f"MTU {link.mtu} is too small for VXLAN: packets of {port} have {mtu} bytes"
+            problems.add((*link.path, "mtu"), f"{wrong}, and {VXLAN_OVERHEAD} more in the tunnel")
 
 
 def _check_segment(bond: Port, system: str | None, first: Port, problems: Problems) -> None:

@@ -37,7 +37,7 @@ from testbed.topology.kinds.start_keys import (
     WaitDefinition,
 )
 from testbed.topology.lossless_classes import ClassDefinition, Classes, QosDefinition
-from testbed.topology.plan import Quality, RdmaMode, Routing
+from testbed.topology.plan import ETHERNET_MTU, Quality, RdmaMode, Routing
 from testbed.topology.values import Address4, Address6, Delay, Label, Packets, Vlan, empty
 
 
@@ -196,7 +196,7 @@ class LinkDefinition(_End):
     """The addresses of the ends in the order of `endpoints`; null, or nothing for the second end: planned."""
     ipv6: list[Address6 | None] | None = Field(None, min_length=1, max_length=2)
     """The IPv6 addresses of the ends, in the same form."""
-    mtu: values.Mtu = values.DEFAULT_MTU
+    mtu: values.Mtu = ETHERNET_MTU
     """MTU of both ends in bytes, 68..65535."""
     vlan: Vlan | None = None
     """The access (untagged) VLAN of the switch port or ports of this link. Default: VLAN 1 when the switch has it."""

@@ -22,6 +22,8 @@ BondMode = Literal["802.3ad", "active-backup", "balance-xor"]
 HashPolicy = Literal["layer2", "layer2+3", "layer3+4"]
 RdmaMode = Literal["shared", "exclusive"]
 """The kernel's RDMA netns mode (`rdma system set netns`)."""
+ETHERNET_MTU = 1500
+"""Bytes in a frame of a link that has no other value."""
 DEFAULT_QUEUE = 1000
 """The queue in packets, as Linux's txqueuelen: more than an rxe queue pair has in flight (65, behind an L3 hop 129)."""
 
@@ -103,6 +105,10 @@ class Bond:
     """The local discriminator of its Ethernet segment, with `system` (RFC 7432, section 5, type 3); 0: it is none."""
     mlag: int = 0
     """The number that it has in common with the port channel of the other switch of a pair; 0: it has none."""
+
+
+VXLAN_OVERHEAD = 50
+"""Bytes that VXLAN adds to an IPv4 packet: inner Ethernet, outer IPv4, UDP and VXLAN headers (RFC 7348, section 5)."""
 
 
 def vxlan_port(vni: int) -> str:
@@ -401,6 +407,13 @@ class Node:
     @property
     def routed_ports(self) -> list[Interface]:
         return [port for port in self.ports if port.routed]
+
+    def mtu_in(self, vlan: int) -> int:
+        """Return the MTU of an SVI: the smallest of the ports in its VLAN, and without such ports the largest of all
+        ports that bridge. 1500 without any."""
+        bridging = [port for port in self.ports if not port.routed]
+        in_vlan = [port.mtu for port in bridging if vlan in (port.vlan, *port.trunk)]
+        return min(in_vlan) if in_vlan else max((port.mtu for port in bridging), default=ETHERNET_MTU)
 
     @property
     def virtual_routers(self) -> list[tuple[Svi, VirtualRouter]]:

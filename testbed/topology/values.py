@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 from testbed.documents.text import describe, quoted
 from testbed.topology.plan import Family, IPAddress, IPInterface
 
-DEFAULT_MTU = 1500
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MIN_RATE, MAX_RATE = 8_000, 800_000_000_000

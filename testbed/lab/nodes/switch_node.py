@@ -14,7 +14,7 @@ from testbed.lab.interface import Interface
 from testbed.lab.node import Node
 from testbed.lab.overlay import Overlay
 from testbed.switch.agent import Agent
-from testbed.switch.build import BRIDGE, USUAL_MTU, make_svi, no_flooding
+from testbed.switch.build import BRIDGE, make_svi, no_flooding
 from testbed.switch.profile import Profile, check_names, configured, settable
 from testbed.topology import AnAddress, IPInterface, address_of, mac_of
 from testbed.topology import Interface as InterfacePlan
@@ -83,12 +83,11 @@ class Switch(Node[Interface]):
             if svi.addresses and not (vlan in new and new[vlan].addresses):
                 self.kernel.delete_link(self.kernel.index(svi.name))
                 self.use("bridge", "vlan", "del", "dev", BRIDGE, "vid", str(vlan), "self")
-        mtu = min((port.mtu for port in now.ports if not port.routed), default=USUAL_MTU)
         for vlan, svi in new.items():
             had = old[vlan].addresses if vlan in old else ()
             if svi.addresses and not had:
                 with self.entered():
-                    make_svi(self.kernel, svi, bridge, mtu)
+                    make_svi(self.kernel, svi, bridge, now.mtu_in(vlan))
             elif svi.addresses != had:
                 self._change_addresses(self.kernel.index(svi.name), had, svi.addresses)
         self._change_profile(before, now)

@@ -381,6 +381,25 @@ class TestRoutes:
         assert dual.nodes["a"].routes == (Route(DEFAULT, (IPv4Address("10.0.0.1"),)),)
 
 
+def test_an_svi_has_the_mtu_of_the_ports_of_its_vlan() -> None:
+    leaf = plan("""\
+name: lab
+topology:
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24, 20: 10.0.20.1/24, 30: 10.0.30.1/24, 40: 10.0.40.1/24}}
+    far: {kind: switch, vlans: {20: , 30: }}
+    a: {kind: host}
+    b: {kind: host}
+    c: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, mtu: 9000}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, mtu: 4200}
+    - {endpoints: ["leaf:e3", "c:eth1"], vlan: 20}
+    - {endpoints: ["leaf:up", "far:up"], trunk: [20, 30], mtu: 9216}
+""").nodes["leaf"]
+    assert {vlan: leaf.mtu_in(vlan) for vlan in (10, 20, 30, 40)} == {10: 4200, 20: 1500, 30: 9216, 40: 9216}
+
+
 def test_subnets_of_a_large_lab_never_overlap() -> None:
     pairs = 40
     many = lab(
