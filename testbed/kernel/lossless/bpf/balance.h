@@ -23,6 +23,7 @@ struct paths {
 	__u8 bucket[SPREAD];
 	__u32 number, turn, offset, tried; /* addresses do not begin with the same port */
 	__u32 generation;		   /* of the routes, when the first packet of `turn` came */
+	__u32 seen;			   /* buckets that `unseen` returned since then */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -134,6 +135,23 @@ static __always_inline __u64 mixed(__u64 hash, __u64 word)
 	return hash ^ hash >> 29;
 }
 
+/* One of the buckets that have not been tried, at random: flows to several addresses that each try all buckets in the same
+ * order do not meet as often as those that choose at random. */
+static __always_inline __u32 unseen(struct paths *paths, struct pool *pool)
+{
+	__u32 bucket = next_random(&pool->random), i;
+
+	bpf_for(i, 0, BUCKETS)
+	{
+		if (!(paths->seen >> (bucket & (BUCKETS - 1)) & 1))
+			break;
+		bucket++;
+	}
+	bucket &= BUCKETS - 1;
+	paths->seen |= 1U << bucket;
+	return bucket;
+}
+
 static __always_inline __u32 routes_generation(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -187,12 +205,16 @@ GLOBAL int balance(struct __sk_buff *ctx, struct pool *pool, __u32 class)
 	generation = routes_generation(ctx);
 	if (paths->generation != generation) {
 		paths->generation = generation;
-		paths->turn = 0;
+		paths->turn = paths->seen = 0;
 	}
 	start = paths->turn++;
 	if (start < BUCKETS || !(start % EXPLORE) || !paths->number) {
-		bucket = paths->tried & (BUCKETS - 1);
-		paths->tried += STRIDE;
+		if (algorithm == SPRAY || algorithm == ADAPTIVE) {
+			bucket = paths->tried & (BUCKETS - 1);
+			paths->tried += STRIDE;
+		} else {
+			bucket = unseen(paths, pool);
+		}
 	} else if (algorithm == SPRAY) {
 		bucket = paths->bucket[(start + paths->offset) % paths->number & (SPREAD - 1)];
 	} else if (algorithm == ADAPTIVE) {
