@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,12 @@ class Moments:
         self._number += 1
         self._emit({"moment": {"number": self._number, "t": t, "kind": kind, "text": text}})
         self._wire.pause(MOMENT)
-        for message in self._wire.receive():
-            self._obey(message)
+        found = deque(self._wire.receive())
+        while found:
+            self._obey(found.popleft(), found)
 
-    def _obey(self, message: dict[str, object]) -> None:
+    def _obey(self, message: dict[str, Any], next_ones: deque[dict[str, Any]]) -> None:
+        """Do what a message asks for. One that holds the run has those that came with it served there."""
         assert self._wire
         assert self._lab
         assert self._log
@@ -97,7 +100,7 @@ class Moments:
             left = request.t - self._log.now
             self._lab.scheduler.after(left / 1e9, lambda: self._reach(request.t, "time", ""))
         elif isinstance(request, live.Hold):
-            self._server = Server(self._lab, self._log, self._wire, self._source)
+            self._server = Server(self._lab, self._log, self._wire, self._source, received=next_ones)
             self._holding = True
             down = self._server.serve()
             self._holding = False

@@ -175,9 +175,17 @@ def handler_of(kind: type[LiveRequest[Any]]) -> Callable[[Any, Call], Any]:
 class Server:
     """The requests to a lab. As a source of its scheduler it serves others while something is waited for."""
 
-    def __init__(self, lab: Lab, log: EventLog, wire: Wire, source: str, files: Path | None = None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        log: EventLog,
+        wire: Wire,
+        source: str,
+        files: Path | None = None,
+        received: deque[dict[str, Any]] | None = None,
+    ) -> None:
         """`source` is the text of the lab's topology file; `files` is the directory of all its files, if the lab can
-        change with them."""
+        change with them. `received` are messages that have come already: it takes them."""
         self.lab = lab
         self.log = log
         self.wire = wire
@@ -185,6 +193,7 @@ class Server:
         self.files = (files or Path()).absolute()
         self.cannot_apply = "" if files else "a stopped run keeps the topology of its scenario"
         """The reason why the lab takes no edited file."""
+        self._received = received or deque()
         self.tasks: dict[int, tuple[Call, Task]] = {}
         self.event_listeners: list[Callable[[Event], None]] = []
         """Called with each event of the lab."""
@@ -300,7 +309,8 @@ class Server:
 
     def _receive(self) -> bool:
         """Receive the messages on the wire. Return whether there were any."""
-        found = self.wire.receive()
+        found = [*self._received, *self.wire.receive()]
+        self._received.clear()
         for message in found:
             number = message["id"]
             if number in self.tasks:

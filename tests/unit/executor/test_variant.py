@@ -1,5 +1,6 @@
 """The end of a variant's run, however it comes."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 
 from testbed.errors import InputError
-from testbed.executor.variant import Cut, saved
+from testbed.executor.variant import Cut, Moments, saved
+from testbed.executor.wire import MOMENT
+from testbed.protocol import live, messages
 
 FILE = Path("scenario.py")
 
@@ -62,3 +65,38 @@ def test_a_run_that_the_user_ended_has_no_failure_of_its_own(run: Any, tmp_path:
     with pytest.raises(Cut), saved(files, run, FILE, tmp_path / "reserve"):
         raise Cut(1)
     assert (run.failures, files.saved) == (["an expectation"], [])
+
+
+class Messages:
+    """Stands for the wire: what comes together."""
+
+    virtual = True
+
+    def __init__(self, *batches: list[dict[str, Any]]) -> None:
+        self._batches = [*batches]
+        self.sent: list[Any] = []
+        self.pauses: list[int] = []
+
+    def receive(self) -> list[dict[str, Any]]:
+        return self._batches.pop(0) if self._batches else []
+
+    def pause(self, reason: int) -> None:
+        assert len(self.pauses) < 2, "it waits for a message that has come"
+        self.pauses.append(reason)
+
+    def send(self, line: bytes) -> None:
+        self.sent.append(json.loads(line)["id"])
+
+
+def test_a_request_that_came_with_the_order_to_hold_is_served() -> None:
+    wire: Any = Messages([messages.ask(7, live.Hold()), messages.ask(8, live.Down())])
+    lab: Any = SimpleNamespace(
+        nodes={}, plan=SimpleNamespace(name="lab"), scheduler=SimpleNamespace(sources=[]), defer=lambda _: None
+    )
+    log: Any = SimpleNamespace(now=0)
+    moments = Moments(wire, lambda _: None, "", None)
+    moments.begin(lab, log)
+    with pytest.raises(Cut):
+        moments.up()
+    assert wire.sent == [7, 8]
+    assert wire.pauses == [MOMENT]
