@@ -4,6 +4,7 @@ the lab's programs (simulator/). No scenario and no test has the rates, sizes an
 
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -205,8 +206,15 @@ def parking_lot() -> Controlled:
     return controlled(net, flows, net.right, 12.0, 0.0037)
 
 
-def percentile(packets: Sequence[int], part: float) -> int:
-    return sorted(packets)[int(part * len(packets))]
+def percentile(packets: Sequence[int], part: float) -> float:
+    """Of grouped data, as statistics.median_grouped: a number of packets is all from half a packet less to half a
+    packet more. The one of whole packets jumps by a packet for a thousandth of the time."""
+    at, below = part * len(packets), 0
+    for waiting, often in sorted(Counter(packets).items()):
+        if below + often >= at:
+            return waiting - 0.5 + (at - below) / often
+        below += often
+    raise ValueError(f"{part} is no part")
 
 
 def jain(rates: Sequence[float]) -> float:
@@ -222,12 +230,12 @@ def first_share(sent: Sequence[Sequence[float]], seconds: float = 0.5) -> float:
 
 
 def hpcc_paper() -> Iterator[Row]:
-    tuned = figures("hpcc.py", "figure")
+    drawn = seeded("hpcc.py", "figure", SEEDS)
     for additive, printed in ((150, "at most 4 KB"), (300, "13 KB")):
         what = f"16-to-1 incast, W_AI of {additive} bytes: 95th percentile of the queue in bytes"
-        ours = percentile(tuned[f"figure_14[{additive}]"]["queues"][0], 0.95) * PACKET
+        ours = Mean.of([percentile(one[f"figure_14[{additive}]"]["queues"][0], 0.95) * PACKET for one in drawn])
         computed = percentile(figure_14(additive).queues[0], 0.95) * PACKET
-        place, why = "section 5.4 and figure 14b", f"packets have {PACKET} bytes here: {ours // PACKET} wait"
+        place, why = "section 5.4 and figure 14b", f"packets have {PACKET} bytes here: {ours.mean / PACKET:.1f} wait"
         yield number(what, ours, computed=computed, form="{:.0f}", published=Published(printed, place), why=why)
 
 
