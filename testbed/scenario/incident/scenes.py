@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.errors import TestbedError
 from testbed.lab import Lab
 from testbed.scenario.incident import workers
 from testbed.scenario.incident.site import OTHERS, RANKS
@@ -13,6 +14,15 @@ from testbed.workload.jobs.placement import Place
 def hosts(lab: Lab) -> Sequence[Place]:
     """Return the places of ranks on hosts themselves."""
     return [lab.host(name) for name in RANKS]
+
+
+def known_to_gateways(lab: Lab) -> Sequence[Place]:
+    """Return the hosts of ranks, which their gateways know: an anycast gateway of another leaf cannot ask a host."""
+    for host in (lab.host(name) for name in RANKS):
+        gateway = host["eth1"].address().network[1]
+        if not host.ping(gateway, within=5):
+            raise TestbedError(f"{host} does not reach its gateway {gateway}")
+    return hosts(lab)
 
 
 def beside_snapshots(lab: Lab) -> Sequence[Place]:
@@ -58,6 +68,12 @@ SCENES: Mapping[str, Scene] = {
         f"{', '.join(OTHERS[:-1])} and {OTHERS[-1]} serve others.",
         workers.place,
         pods=[worker.pod for worker in workers.WORKERS],
+    ),
+    "evpn": Scene(
+        "evpn.clab.yml",
+        (("store1", "store2"), ("web1", "web2"), ("web1", "store1"), ("web2", "store2")),
+        f"{', '.join(OTHERS[:-1])} and {OTHERS[-1]} serve others.",
+        places=known_to_gateways,
     ),
     "lossless": Scene(
         "lossless.clab.yml",

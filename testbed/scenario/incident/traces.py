@@ -55,6 +55,14 @@ def firewall(r: Random) -> Trace:
     )
 
 
+def not_suppressed(r: Random) -> Trace:
+    leaf, vlan = r.choice(["leaf1", "leaf2"]), r.choice([10, 20])
+    return Trace(
+        f"ARP suppression of VLAN {vlan} was switched off on {leaf} this morning, as the vendor told us. Is that it?",
+        [Typed(leaf, f"bridge link set dev vni{10000 + vlan} neigh_suppress off")],
+    )
+
+
 def watchdog_times(r: Random) -> Trace:
     leaf = r.choice(["leaf1", "leaf2"])
     return Trace(
@@ -84,6 +92,7 @@ def marked_web(r: Random) -> Trace:
 MISLEADING: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
     "cluster": [storage_address, narrow_web, drill, old_entry, firmware, firewall],
     "pods": [storage_address, narrow_web, old_entry, firewall, *pod_traces.MISLEADING],
+    "evpn": [storage_address, narrow_web, drill, firmware, firewall, not_suppressed],
     "lossless": [storage_address, old_entry, firmware, watchdog_times, marks_of_spine, marked_web],
 }
 """Harmless changes, by the cluster in which they are."""
@@ -145,6 +154,25 @@ def drained(r: Random) -> Trace:
     )
 
 
+def isolated(r: Random) -> Trace:
+    """A host's port was taken out of its VLAN."""
+    at = Place(r.choice(RANKS))
+    port = at.port.partition(":")[2]
+    vlan = 10 if at.number == 1 else 20
+    return Trace(
+        f"The night shift put {at.port} into VLAN 999, as {at.host} might flood. It does not, and is still there.",
+        [
+            Typed(at.leaf, f"bridge vlan del dev {port} vid {vlan}"),
+            Typed(at.leaf, f"bridge vlan add dev {port} vid 999 pvid untagged"),
+        ],
+        [
+            f"exec {at.leaf} -- bridge vlan del dev {port} vid 999",
+            f"exec {at.leaf} -- bridge vlan add dev {port} vid {vlan} pvid untagged",
+        ],
+        at.part,
+    )
+
+
 def narrow_classes(r: Random) -> Trace:
     """Less headroom, and no marks before it is used up."""
     leaf = r.choice(["leaf1", "leaf2"])
@@ -160,6 +188,7 @@ def narrow_classes(r: Random) -> Trace:
 TRIED: Mapping[str, Sequence[Callable[[Random], Trace]]] = {
     "cluster": [shrunk, detoured, pinned, drained],
     "pods": pod_traces.TRIED,
+    "evpn": [shrunk, drained, isolated],
     "lossless": [shrunk, pinned, drained, narrow_classes],
 }
 """Fixes that were tried, by the cluster."""

@@ -38,6 +38,17 @@ class Typed:
 
 
 @dataclass(frozen=True)
+class Entered:
+    """Lines that somebody entered in the configuration of a switch's bgpd."""
+
+    switch: str
+    lines: Sequence[str]
+
+    def do(self, lab: Lab) -> None:
+        lab.routing.ask(lab.switch(self.switch), "bgpd", "configure terminal", *self.lines)
+
+
+@dataclass(frozen=True)
 class Set:
     """Values of a switch's profile that somebody set."""
 

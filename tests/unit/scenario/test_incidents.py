@@ -19,12 +19,12 @@ from testbed.scenario.incident.desk import Desk
 from testbed.scenario.incident.drawing import AREAS, DOUBLE, LEVELS, RETURNS, TRIED_BEFORE, cell, draw
 from testbed.scenario.incident.grading import grade, seconds_since, share
 from testbed.scenario.incident.incident import FILES, Settings
-from testbed.scenario.incident.kinds import RETURNING, STEADY
+from testbed.scenario.incident.kinds import RETURNING, STEADY, evpn
 from testbed.scenario.incident.scenes import SCENES
 from testbed.scenario.incident.site import LEAVES, Place, uplink
 from testbed.scenario.incident.symptoms import STEP
 from testbed.scenario.incident.traces import MISLEADING, TRIED
-from testbed.scenario.incident.trouble import Act, Broken, Deleted, Left, Set, Started, Trace, Trouble, Typed
+from testbed.scenario.incident.trouble import Act, Broken, Deleted, Entered, Left, Set, Started, Trace, Trouble, Typed
 from testbed.scenario.incident.workers import WORKERS, Worker
 from testbed.topology import Topology
 
@@ -105,6 +105,9 @@ def check_acts(nodes: set[str], acts: Any) -> None:
             case Typed(node, command):
                 assert node in nodes
                 assert shlex.split(command)
+            case Entered(switch, lines):
+                assert switch in nodes
+                assert lines
             case Set(switch, values):
                 assert switch in nodes
                 assert values
@@ -150,6 +153,20 @@ def test_places_are_those_of_the_file(scene: str) -> None:
             node, port = near.split(":")
             [peer] = [":".join(end.peer) for end in plan.nodes[node].interfaces if end.name == port]
             assert peer == far
+
+
+def test_rails_and_tunnels_are_those_of_the_file() -> None:
+    plan = PLANS["evpn"]
+    for vlan, hosts in evpn.RAILS.items():
+        for host, leaf in zip(hosts, LEAVES, strict=True):
+            nic = plan.nodes[host].interfaces[0]
+            assert nic.address
+            assert (str(nic.address.ip), ":".join(nic.peer)) == (evpn.IPS[host], Place(host).port)
+            assert plan.nodes[leaf].interface(Place(host).port.partition(":")[2]).vlan == vlan
+    for leaf in LEAVES:
+        bgp = plan.nodes[leaf].bgp
+        assert bgp
+        assert (str(plan.nodes[leaf].vtep), bgp.asn) == (evpn.VTEPS[leaf], evpn.ASNS[leaf])
 
 
 @pytest.mark.parametrize("at", WORKERS, ids=lambda at: at.pod)
