@@ -53,6 +53,11 @@ LIMIT = "/proc/sys/user/max_user_namespaces"
 _roots: dict[str, int] = {}
 
 
+def statistics(namespace: str) -> Path:
+    """Return the socket with the counters of a node's lossless ports, if it has some."""
+    return own_devices.ROOT / namespace / "statistics"
+
+
 def remove(namespace: str) -> None:
     """Forget the root of a namespace's programs, if there is one. It ends with the last of them."""
     if (root := _roots.pop(namespace, None)) is not None:
@@ -130,7 +135,7 @@ def _furnish(namespace: str, shown: Sequence[Path], binds: Binds) -> None:
         with contextlib.suppress(FileExistsError, OSError):
             target.mkdir(parents=True) if bound.source.is_dir() else target.touch()
         mounts.bind(bound.source, target)
-    _put_ethtool()
+    _put_ethtool(statistics(namespace))
     _put_processes(NEW / "proc", namespace)
     empty = NEW / "var" / "cache"
     for name in CODE, *UNSEEN:
@@ -172,16 +177,18 @@ def _put_run(run: Path, namespace: str, shown: Sequence[Path]) -> None:
         mounts.bind(directory, place)
 
 
-def _put_ethtool() -> None:
-    """Put the ethtool whose statistics have the frames that arrived damaged; it finds the driver's beside the map."""
+def _put_ethtool(lossless: Path) -> None:
+    """Put the ethtool whose statistics have the frames that arrived damaged, and the counters of lossless ports. The
+    driver's is beside the map of the former."""
     found = shutil.which("ethtool", path=OWN_PATH)  # not that of lossless links
     errors = cables.BPF_FILES / cables.ERRORS
     if found is None or not errors.exists():
         return
     cables.ETHTOOL.chmod(0o755)  # code comes into a machine without its modes
-    for source, target in ((errors, NEW / "run/testbed" / cables.ERRORS), (found, NEW / "run/testbed/ethtool")):
-        target.touch()
-        mounts.bind(source, target)
+    beside = {cables.ERRORS: errors, "ethtool": Path(found), **({"statistics": lossless} if lossless.exists() else {})}
+    for name, source in beside.items():
+        (NEW / "run/testbed" / name).touch()
+        mounts.bind(source, NEW / "run/testbed" / name)
     mounts.bind(cables.ETHTOOL, NEW / found.removeprefix("/"))
 
 

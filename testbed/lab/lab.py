@@ -22,6 +22,7 @@ from testbed.lab.nodes import KINDS
 from testbed.lab.nodes.host_node import Host, Pod
 from testbed.lab.nodes.switch_node import Switch
 from testbed.lab.pods import Networks, Objects, Pods, Rollout
+from testbed.lab.port_statistics import PortStatistics
 from testbed.lab.routing import Routing
 from testbed.lab.scheduler import Scheduler
 from testbed.lab.seal import Seal
@@ -270,6 +271,8 @@ class Lab:
                 raise UnsupportedError(f"{inside[0]} has a container, whose programs would see what a sealed lab hides")
             ends = (end for node in nodes for end in node.interfaces.values() if end.plan and not end.plan.bond)
             self.seal.cover(Port(end.node.namespace, end.index) for end in ends)
+            if self.lossless:
+                self._undo.callback(PortStatistics(nodes).close)
         beginning.begin(nodes, self.scheduler)
 
     def await_bonds(self, nodes: Iterable[Node[Any]]) -> None:

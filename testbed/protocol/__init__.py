@@ -190,7 +190,8 @@ class IncidentSolution(TypedDict):
     causes: list[str]
     places: list[list[str]]
     since_s: float
-    """When it went wrong, in seconds of the lab."""
+    """When it went wrong, in seconds of the lab; `since` by the cluster's clock."""
+    since: str
     stories: list[str]
     traces: list[str]
     """What others had done before."""

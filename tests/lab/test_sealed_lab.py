@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from testbed.errors import InputError
-from testbed.faults import LinkCorrupt, LinkDelay, LinkLoss, LinkMtu
+from testbed.faults import LinkCorrupt, LinkDelay, LinkLoss, LinkMtu, PauseStorm
+from testbed.faults.fault import injected
 from testbed.faults.secret import SecretInjection
 from testbed.lab import Lab, Node, processes
 
@@ -127,3 +128,36 @@ def test_an_orphan_leaves_no_zombie(lab: Lab) -> None:
     run(lab["a"], "sh", "-c", "(sleep 0.1 &)")
     lab.scheduler.sleep(1)
     assert run(lab["a"], "ps", "-e", "-o", "args=").stdout.splitlines() == ["sleep infinity", "ps -e -o args="]
+
+
+LOSSLESS = """
+name: lossless
+topology:
+  lossless: {dscp: 26, priority: 3}
+  kinds:
+    host: {nic: hardware}
+    switch: {profile_values: {buffer: 150000, pfc_headroom: 10000}}
+  nodes:
+    leaf: {kind: switch, vlans: {10: 10.0.10.1/24}}
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["leaf:e1", "a:eth1"], vlan: 10, rate: 100mbit}
+    - {endpoints: ["leaf:e2", "b:eth1"], vlan: 10, rate: 100mbit}
+"""
+
+
+@pytest.mark.topology(LOSSLESS, sealed=True)
+def test_a_node_has_the_counters_of_its_lossless_ports(lab: Lab) -> None:
+    with injected(lab, PauseStorm(end="b:eth1", priority=3)):
+        lab.scheduler.sleep(1)
+        for end in "leaf:e1", "leaf:e2", "a:eth1", "b:eth1":
+            interface = lab.interface(end)
+            said = run(interface.node, "ethtool", "-S", interface.name).stdout
+            rows = [line.strip().rpartition(": ") for line in said.splitlines()[1:]]
+            found = {name: int(value) for name, _, value in rows}
+            ours = interface.lossless.counters()
+            assert ours.keys() <= found.keys()
+            paused = found.get("SAI_PORT_STAT_PFC_3_RX_PKTS", 0)
+            assert (paused > 0) == (end == "leaf:e2")
+    assert "SAI" not in run(lab["leaf"], "ethtool", "-S", "lo").stdout

@@ -88,7 +88,7 @@ def answer(causes: tuple[str, ...], places: tuple[str, ...], since: str, mended:
     given = live.IncidentAnswer(causes=list(causes), places=list(places), since=since)
     with live_options.connect(name) as connection:
         grade, out = incident_runs.answered(connection, given)
-    return live_options.show(form, grade, "\n".join([*graded(grade), "", *solved(grade), out]))
+    return live_options.show(form, grade, "\n".join([*graded(grade, given), "", *solved(grade), out]))
 
 
 @incident.command(
@@ -120,19 +120,21 @@ def list_(form: str) -> int:
     return live_options.show(form, rows, "\n".join(f"{row['lab']}  {row['state']}" for row in rows) or "none is up")
 
 
-def rightly(part: float) -> str:
+def rightly(part: float, given: object) -> str:
+    if not given:
+        return "not given"
     return "not right" if not part else "right" if part == 1 else "right in part"
 
 
-def graded(grade: IncidentGrade) -> list[str]:
-    """Return a grade in words, a line each."""
+def graded(grade: IncidentGrade, given: live.IncidentAnswer) -> list[str]:
+    """Return the grade of an answer in words, a line each."""
     well_s = grade["mitigated_s"]
     others = f"suffered: {', '.join(grade['suffered'])}" if grade["suffered"] else "did not suffer"
     return [
         f"{grade['points']} of 100 points",
-        f"  cause       {rightly(grade['cause'])}",
-        f"  place       {rightly(grade['place'])}",
-        f"  since       {rightly(grade['since'])}",
+        f"  cause       {rightly(grade['cause'], given.causes)}",
+        f"  place       {rightly(grade['place'], given.places)}",
+        f"  since       {rightly(grade['since'], given.since)}",
         f"  the job     {'is not well' if well_s is None else f'is well again, {well_s:.0f} s after the ticket'}",
         f"  answer      {grade['answered_s']:.0f} s after the ticket",
         f"  commands    {len(grade['commands'])} that can change something",
@@ -145,8 +147,7 @@ def solved(grade: IncidentGrade) -> list[str]:
     """Return the solution in words, a line each."""
     one = grade["solution"]
     told = [
-        f"{cause}, since {one['since_s']:.0f} s: {story[0].upper()}{story[1:]}."
-        for cause, story in zip(one["causes"], one["stories"], strict=True)
+        f"{cause}, since {one['since']}: {story}." for cause, story in zip(one["causes"], one["stories"], strict=True)
     ]
     before = [f"Before: {trace}" for trace in one["traces"]]
     mends = ["What mends it:", *(f"  testbed {command}" for command in one["mend"])]

@@ -48,14 +48,15 @@ def grade(
     places: Collection[str],
     since_s: float | None,
     began_s: float,
+    began: str,
     mitigated_s: float | None,
     answered_s: float,
     commands: Sequence[str],
     suffered: Sequence[str],
     hints: int,
 ) -> IncidentGrade:
-    """Return the grade. Times are seconds: `since_s` and `began_s` of the lab, `mitigated_s` and `answered_s` since the
-    ticket; `mitigated_s` is None if the job is not well."""
+    """Return the grade. Times are seconds: `since_s` and `began_s` of the lab (`began` is by the cluster's clock), the
+    others since the ticket; `mitigated_s` is None if the job is not well."""
     cause = share(causes, [trouble.causes for trouble in incident.troubles])
     place = share(places, [trouble.places for trouble in incident.troubles])
     since = since_s is not None and abs(since_s - began_s) <= NEAR_S
@@ -79,6 +80,7 @@ def grade(
             "causes": [trouble.causes[0] for trouble in incident.troubles],
             "places": [list(trouble.places) for trouble in incident.troubles],
             "since_s": round(began_s, 3),
+            "since": began,
             "stories": [trouble.story for trouble in incident.troubles],
             "traces": [trace.text for trace in incident.traces],
             "mend": incident.mend,

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pydantic import Field
@@ -154,6 +154,7 @@ def judge(run: Run, incident: Incident, watch: Watch, others: Others, began_s: f
         places=given.places if given else [],
         since_s=grading.seconds_since(given.since, now, run.now) if given and given.since else None,
         began_s=began_s,
+        began=(now - timedelta(seconds=run.now - began_s)).strftime(grading.CLOCK),
         mitigated_s=mitigated,
         answered_s=answered - handed_over,
         commands=commands,

@@ -62,7 +62,9 @@ def test_baselines_have_names_and_no_command_is_empty() -> None:
 
 
 def a_round(agent: str, number: int, points: int, area: Any = "arp", level: Any = 1) -> Round:
-    solution = IncidentSolution(causes=[], places=[], since_s=1.0, stories=[], traces=[], mend=[], wrong=[])
+    solution = IncidentSolution(
+        causes=[], places=[], since_s=1.0, since="00:00:20", stories=[], traces=[], mend=[], wrong=[]
+    )
     grade = IncidentGrade(
         number=number, area=area, level=level, cause=1.0, place=1.0, since=True, mitigated=points > HALF,
         mitigated_s=None, answered_s=1.0, commands=[], suffered=[], hints=0, points=points, solution=solution,

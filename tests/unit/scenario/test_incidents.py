@@ -5,6 +5,7 @@ import re
 import shlex
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,9 @@ TRACES = [
 ]
 PLANS = {scene: Topology.load(FILES / one.topology).plan() for scene, one in SCENES.items()}
 OF_PODS = {end for at in WORKERS for end in (f"{at.pod}:net1", f"{at.host}:{at.parent}")}
+DOCS = Path(__file__).parents[3] / "docs"
+CAUSES = re.compile(r"^\| (`[a-z`, -]+`) \|", re.MULTILINE)
+DIAGNOSIS, INCIDENTS = ((DOCS / f"{page}.md").read_text() for page in ("diagnosis", "incidents"))
 NOON = datetime(2026, 1, 1, 12, 0, 0)
 
 
@@ -84,6 +88,12 @@ def test_a_trouble_names_what_its_lab_has(trouble: Trouble) -> None:
     assert trouble.mend
     assert trouble.parts
     assert not {*trouble.mend} & {*trouble.wrong} or len(trouble.mend) > 1
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda one: f"{one.causes[0]} {one.places[0]}")
+def test_the_word_for_a_cause_is_documented(trouble: Trouble) -> None:
+    documented = re.findall(r"`([a-z-]+)`", " ".join(CAUSES.findall(DIAGNOSIS) + CAUSES.findall(INCIDENTS)))
+    assert trouble.causes[0] in documented or trouble.causes[0] in FAULTS
 
 
 @pytest.mark.parametrize(("scene", "trace"), TRACES)
@@ -214,6 +224,7 @@ def graded(number: int, **given: Any) -> Any:
         "places": [trouble.places[0]],
         "since_s": 20.0,
         "began_s": 12.0,
+        "began": "00:00:30",
         "mitigated_s": 80.0,
         "answered_s": 60.0,
         "commands": ["exec leaf1 -- true"],

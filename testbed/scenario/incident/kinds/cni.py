@@ -188,7 +188,7 @@ def vlan_not_on_the_port(r: Random) -> Trouble:
     at = r.choice(WORKERS)
     _, port = at.node.port.split(":")
     return Trouble(
-        ["silent-drop", "vlan-missing", "missing-vlan"],
+        ["wrong-vlan", "silent-drop"],
         [*at.names, at.leaf],
         f"VLAN {at.vlan} was taken off {at.node.port}, the port of {at.host}",
         [Typed(at.leaf, f"bridge vlan del dev {port} vid {at.vlan}")],
@@ -247,7 +247,7 @@ def vlan_synchronised(r: Random) -> Trouble:
     _, port = at.node.port.split(":")
     off, on = (f"bridge vlan {change} dev {port} vid {at.vlan}" for change in ("del", "add"))
     return Trouble(
-        ["silent-drop", "vlan-missing", "missing-vlan"],
+        ["wrong-vlan", "silent-drop"],
         [*at.names, at.leaf],
         f"{name} on {at.leaf} takes VLAN {at.vlan} off {at.node.port} for {ON_S} s, puts it back for {OFF_S} s, "
         "and so on",
