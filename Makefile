@@ -86,6 +86,7 @@ incidents: ready
 examples: ready
 	@.venv/bin/python tests/docs/examples.py
 	@.venv/bin/python tests/docs/tutorial.py
+	@.venv/bin/python tests/docs/course.py
 	@.venv/bin/python tests/docs/api.py
 	@.venv/bin/python tests/docs/counters.py
 	@.venv/bin/python tests/docs/faults.py

@@ -200,3 +200,21 @@ def test_the_tutorial_of_labs_that_live_works_when_it_is_followed(tmp_path):
     assert "2 received" in shown["testbed exec host3 -- ping -c 2 -W 1 10.1.1.100"]
     assert "ages out" in shown["testbed events | grep 10.1.1.100"]
     assert "report.html" in shown["testbed down"]
+
+
+PLAYED_OFTEN = 1, 8, 10
+"""Lessons of the course that are played in each test run: a host, a lossless class, EVPN."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=() if n in PLAYED_OFTEN else pytest.mark.slow) for n in range(1, 11)]
+)
+def test_a_lesson_of_the_course_is_as_the_page_has_it(tmp_path, number):
+    course, stable = module("course"), module("examples").stable
+    lessons = course.lessons(course.PAGE.read_text())
+    assert len(lessons) == 10
+    expected, played = course.transcript(lessons[number - 1]), course.play(lessons[number - 1], tmp_path)
+    for one, other in zip(expected, played, strict=True):
+        assert stable(other.printed) == stable(one.printed), one.command
+    for answer in expected[-1], played[-1]:
+        assert answer.printed.startswith("100 of 100 points\n")
