@@ -80,13 +80,13 @@ class Incidents(Scenario[Settings]):
         job, others = prepared.job, prepared.others
         scheduler = run.lab.scheduler
         tried = incident.traces if incident.level == TRIED_BEFORE else []
-        with run.step("a job trains"):
+        with run.step("a job trains"):  # and no step says when it went wrong
             scheduler.wait(lambda: len(steps(job)) >= incident.after, BEGIN_S, pause=0.5)
             watch = Watch(job, scheduler)
-        with run.step("something goes wrong"):
             if not tried:
                 done(run, [act for trace in incident.traces for act in trace.acts])
             began_s = run.now
+            others.mark()
             done(run, [act for trouble in incident.troubles for act in trouble.acts])
             shown = (lambda: watch.goes_on) if incident.returns else (lambda: bool(watch.told()))
             if not scheduler.wait(shown, SHOWN_S, pause=0.5):

@@ -45,20 +45,24 @@ class Others:
 
     def __init__(self, lab: Lab, flows: Sequence[tuple[str, str]]) -> None:
         self._flows = [Flow(lab, near, far) for near, far in flows]
-        self._lost = [0 for _ in self._flows]
-        self._well = [True for _ in self._flows]
+        self._lost = self._victims = [0 for _ in self._flows]
+
+    def mark(self) -> None:
+        """Remember what was lost before it goes wrong."""
+        self._lost = [flow.lost() for flow in self._flows]
 
     def begin(self) -> None:
-        """Begin to judge: a flow that does not work now is a victim of the incident."""
-        self._lost = [flow.lost() for flow in self._flows]
-        self._well = [flow.works() for flow in self._flows]
+        """Begin to judge: a flow that has lost pings since the mark is a victim of the incident."""
+        now = [flow.lost() for flow in self._flows]
+        self._victims = [later - before for later, before in zip(now, self._lost, strict=True)]
+        self._lost = now
 
     def suffered(self) -> list[str]:
-        """Return the flows that worked and have lost pings since then, and those that do not work now."""
+        """Return the flows that were no victims and have lost pings since then, and those that do not work now."""
         return [
             flow.name
-            for flow, before, well in zip(self._flows, self._lost, self._well, strict=True)
-            if (well and flow.lost() - before > LOSES) or not flow.works()
+            for flow, before, victim in zip(self._flows, self._lost, self._victims, strict=True)
+            if (not victim and flow.lost() - before > LOSES) or not flow.works()
         ]
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from testbed.errors import InputError
 from testbed.faults.catalogue import KINDS as FAULTS
 from testbed.faults.fault import make
 from testbed.scenario.event_log import EventLog
+from testbed.scenario.incident import others
 from testbed.scenario.incident.desk import Desk
 from testbed.scenario.incident.drawing import AREAS, DOUBLE, LEVELS, RETURNS, TRIED_BEFORE, cell, draw
 from testbed.scenario.incident.grading import grade, seconds_since, share
@@ -279,3 +280,36 @@ def test_a_ticket_s_words_are_not_those_of_a_cause() -> None:
     words = {word for trouble in TROUBLES for word in trouble.causes}
     for _, trace in TRACES:
         assert not words & set(re.findall(r"[\w-]+", trace.text))
+
+
+class Pings:
+    """Stands for Flow."""
+
+    def __init__(self, _: Any, near: str, far: str) -> None:
+        self.name, self.number, self.well = f"{near} to {far}", 0, True
+
+    def lost(self) -> int:
+        return self.number
+
+    def works(self) -> bool:
+        return self.well
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "well", "suffers"),
+    [(0, 2, True, False), (0, 3, True, True), (1, 9, True, False), (1, 9, False, True), (0, 0, False, True)],
+)
+def test_a_flow_that_the_incident_hurt_is_judged_by_its_end_alone(
+    monkeypatch: pytest.MonkeyPatch, before: int, since: int, well: bool, suffers: bool
+) -> None:
+    monkeypatch.setattr(others, "Flow", Pings)
+    lab: Any = None
+    traffic = others.Others(lab, [("web1", "web2")])
+    [flow]: Any = traffic._flows
+    flow.number = 4
+    traffic.mark()
+    flow.number += before
+    traffic.begin()
+    flow.number += since
+    flow.well = well
+    assert traffic.suffered() == ["web1 to web2"] * suffers

@@ -109,7 +109,7 @@ def loose_uplink(r: Random) -> Trouble:
     return Trouble(
         ["lossy-link", "silent-drop", "link-loss", "lost-probes"],
         [near, far, f"{near} - {far}"],
-        f"{end} loses 60 % of what it sends for {ON_S} s, works for {OFF_S} s, and so on: a loose connector",
+        f"{end} loses 60 % of what it sends for {ON_S} s, works for {OFF_S} s, and so on",
         [Broken("link-loss", {"end": end, "loss": 60}, returns=True)],
         [f"link set {near} down"],
         [f"link set {other} down", "advance 60s"],
