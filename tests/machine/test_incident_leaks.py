@@ -81,6 +81,7 @@ WAYS = {
     "a lossy link": number_of("fabric", broken_by("link-loss")),
     "a damaging link": number_of("fabric", broken_by("link-corrupt")),
     "a fault of addresses": number_of("arp", broken_by("arp-poison")),
+    "a fault of a NIC": number_of("lossless", broken_by("pause-storm")),
     "a command": number_of("training", lambda trouble: "rank-hangs" in trouble.causes),
 }
 """An incident of each way to break a lab."""

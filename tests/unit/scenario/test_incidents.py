@@ -305,7 +305,7 @@ def test_a_flow_that_the_incident_hurt_is_judged_by_its_end_alone(
     monkeypatch.setattr(others, "Flow", Pings)
     lab: Any = None
     traffic = others.Others(lab, [("web1", "web2")])
-    [flow]: Any = traffic._flows
+    flow: Any = traffic._flows[0]
     flow.number = 4
     traffic.mark()
     flow.number += before
