@@ -17,6 +17,7 @@ from tutorial import PICTURES, photograph
 
 TOP = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?P<begin><!-- example: (?P<command>.*?) -->\n)(?P<text>.*?)(?P<end><!-- /example -->)", re.DOTALL)
+MAC = re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b")
 DURATION = re.compile(r"\b\d[\d.]* (?:µs|ms|s|min|h|d)\b(?: \d+ (?:s|min|h)\b)*")
 
 
@@ -59,7 +60,7 @@ def printed(command: str) -> str:
 
 def stable(text: str) -> str:
     """What of a block does not depend on versions and on the machine: its words, on one line."""
-    text = DURATION.sub("TIME", text)
+    text = DURATION.sub("TIME", MAC.sub("MAC", text))
     text = re.sub(r"\btrace [0-9a-f]+|\bruns/\S+|\d+", "#", text)
     return " ".join(text.split())
 

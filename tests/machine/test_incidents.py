@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import COMMAND
+from distributed import LocalCluster
 from live import Live, wait_for
 
 SEED, LEVEL = "4", ("--area", "arp", "--level", "1")
@@ -133,3 +134,21 @@ def test_nothing_is_left_of_a_benchmark_that_is_killed(live):
         os.kill(bench.pid, signal.SIGKILL)
     assert wait_for(lambda: not live.processes())
     assert not list(Path(live.labs).glob("*"))
+
+
+@pytest.mark.slow
+def test_a_benchmark_on_a_cluster_is_the_same_as_here(live):
+    """The worker has the code that was sent, and the image of its own cache."""
+    words = ("incident", "bench", "--agent", "runbook", "--agent", "random", "--seeds", SEED, *LEVEL, "--results")
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster:
+        engine = cluster.scheduler_address.replace("tcp://", "dask://")
+        there = live(*words, "there.jsonl", "--engine", engine)
+    assert there.status == 0, there.err
+    assert live(*words, "here.jsonl").status == 0
+    grades = [
+        {row["agent"]: row["grade"] for row in map(json.loads, (live.directory / name).read_text().splitlines())}
+        for name in ("there.jsonl", "here.jsonl")
+    ]
+    assert grades[0] == grades[1]
+    assert grades[0].keys() == {"runbook", "random"}
+    assert grades[0]["runbook"]["points"] > grades[0]["random"]["points"]
