@@ -75,10 +75,10 @@ def test_a_number_is_the_same_ticket_and_the_same_grade(live):
     first, second = (opened(live, name) for name in ("one", "two"))
     assert first == second
     assert "Our training job has trouble" in first
-    told = [json.loads(line) for line in live("events", "-f", "json", lab="one").out.splitlines()]
-    steps = [event["text"] for event in told if event["kind"] == "step"]
-    assert steps == ["a job trains", "the lab is handed over"]  # and none says when it went wrong
     for name in "one", "two":
+        told = [json.loads(line) for line in live("events", "-f", "json", lab=name).out.splitlines()]
+        steps = [event["text"] for event in told if event["kind"] == "step"]
+        assert steps == ["a job trains", "the lab is handed over"]  # and none says when it went wrong
         wrong = live("incident", "answer", "--since", "noon", lab=name)
         assert wrong.status == 2
         assert "'noon' is not a time" in wrong.err

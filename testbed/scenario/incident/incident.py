@@ -33,7 +33,7 @@ BEGIN_S, SHOWN_S = 60.0, 300.0
 """The longest wait for the job's first steps, and for the first symptom."""
 WATCHED_S = 12.0
 """Seconds from the first symptom to the ticket."""
-HEALS_S = 150.0
+HEALS_S = 100.0
 """The longest wait after the answer until the job is well."""
 HEALED_S, HEALED_RETURNING_S = 30.0, 70.0
 """Seconds for which it has to be so: longer than what comes back is away."""
