@@ -20,7 +20,6 @@ from testbed.faults.catalogue import KINDS
 from testbed.scenario.incident.drawing import Incident, draw
 from testbed.scenario.incident.trouble import Broken, Trouble
 
-pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parent / "programs"
 ATTACKS, QDISCS = PROGRAMS / "attacks.py", PROGRAMS / "qdiscs.py"
 NODES = "gpu2", "launcher", "leaf1", "spine1", "store1"
@@ -85,6 +84,8 @@ WAYS = {
     "a command": number_of("training", lambda trouble: "rank-hangs" in trouble.causes),
 }
 """An incident of each way to break a lab."""
+OFTEN = "a damaging link"
+"""The way that each test run tries."""
 
 
 def secrets(incident: Incident) -> re.Pattern[str]:
@@ -119,7 +120,9 @@ class Sealed:
         return [text[max(0, found.start() - 80) : found.end() + 40] for found in self.secrets.finditer(text)]
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(way, marks=() if way == OFTEN else pytest.mark.slow) for way in WAYS]
+)
 def sealed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     user = Live(tmp_path_factory.mktemp("sealed"))
     try:
