@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live import Live
+from live import Live, wait_for
 from mcp import Client
 from test_mcp import over_stdio
 
@@ -228,7 +228,8 @@ def test_the_work_of_an_operator_goes_on(sealed: Sealed) -> None:
         assert shown.splitlines()[-1] == "the end"
         assert [commands[int(place)] for place in re.findall(r"^fails: (\d+)$", shown, re.MULTILINE)] == [], shown
     with user.started("capture", "leaf1:e3", "icmp", "-c", "1", "-w", "-") as capture:
-        sealed.run("store1", "ping -c 5 10.0.10.1")
+        pinged = lambda: sealed.run("store1", "ping -c 5 10.0.10.1") and capture.poll() is not None  # noqa: E731
+        assert wait_for(pinged), "a capture that begins sees the next pings"
         assert capture.stdout
         assert capture.stdout.read()
 
