@@ -38,9 +38,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 
 def made() -> Iterator[tuple[str, str]]:
-    for place, name in ("index.md", "README.md"), ("contributing.md", "CONTRIBUTING.md"):
-        yield place, (TOP / name).read_text().replace("](docs/", "](").replace("](LICENSE)", "](LICENSE.txt)")
-    yield "changelog.md", (TOP / "CHANGELOG.md").read_text()
+    for place, name in ("index.md", "README"), ("contributing.md", "CONTRIBUTING"), ("changelog.md", "CHANGELOG"):
+        text = (TOP / f"{name}.md").read_text()
+        yield place, text.replace("](docs/", "](").replace("](LICENSE)", "](LICENSE.txt)")
     yield "LICENSE.txt", (TOP / "LICENSE").read_text()
     sources = scenarios.shipped()
     for source, info in zip(sources, asyncio.run(scenarios.describe([(one, {}) for one in sources])), strict=True):
