@@ -17,6 +17,7 @@ from testbed.kernel.link_readings import link_state
 from testbed.kernel.links import USER_HZ
 from testbed.kernel.packet_socket import PacketSocket
 from testbed.kernel.rtnetlink import FdbEntry, Rtnetlink
+from testbed.switch import vxlan
 from testbed.switch.changes import (
     CarrierLost,
     Change,
@@ -67,6 +68,7 @@ class DataPlane:
         self._linked: set[int] = set()
         """Ports that have a link."""
         self._routed: dict[int, str] = {}
+        self._routed_mtus: dict[int, int] = {}
         self._routes: dict[IPNetwork, tuple[str, ...]] = {}
         """BGP's routes, as the kernel has them."""
         self._tunnels = Tunnels()
@@ -102,6 +104,11 @@ class DataPlane:
     def know_routed(self, index: int, port: str) -> None:
         """Take in a router interface."""
         self._routed[index] = port
+        self._fit_networks()
+
+    def _fit_networks(self) -> None:
+        if self.node.vtep:
+            vxlan.fit(self._netlink, self.node, self._routed)
 
     def add_network(self, index: int, svi: Svi) -> None:
         """Take in the port of the VXLAN network of a VLAN."""
@@ -265,6 +272,9 @@ class DataPlane:
             yield from self._svis.gone(index)
             yield from self._virtual.gone(index)
             return
+        if index in self._routed and self._routed_mtus.get(index) != link.mtu:
+            self._routed_mtus[index] = link.mtu
+            self._fit_networks()
         yield from self._virtual.follow(index, link, body, self._svis.vlans)
         yield from self._svis.follow(index, link, body)
 

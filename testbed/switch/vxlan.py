@@ -8,9 +8,11 @@ The network between VRFs (symmetric IRB) has a bridge of its own, whose MAC is t
 gateway the MAC of the SVIs is not the switch's own.
 """
 
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Interface
 
 from testbed.kernel import ipv6, sysctl
+from testbed.kernel.link_readings import link_states
 from testbed.kernel.rtnetlink import Rtnetlink
 from testbed.topology.addressing import svi_mac
 from testbed.topology.plan import VXLAN_OVERHEAD, Node, Svi, vxlan_port
@@ -18,6 +20,8 @@ from testbed.topology.plan import VXLAN_OVERHEAD, Node, Svi, vxlan_port
 VRF = "tenant"
 VRF_TABLE = 1001
 LOOPBACK = "lo"
+_MIN_MTU = 68
+"""ETH_MIN_MTU in the kernel's include/uapi/linux/if_ether.h."""
 _IGNORES_SIZES = 2
 """ICMP messages about the size of packets are discarded (Documentation/networking/ip-sysctl.rst): a switch's pipeline
 does not hear what spines tell about the outer ones."""
@@ -55,10 +59,24 @@ def add_network(kernel: Rtnetlink, node: Node, svi: Svi, bridge: int) -> int:
 
 
 def _add(kernel: Rtnetlink, node: Node, vni: int, bridge: int) -> int:
-    """Add a network whose packets are as large as those of the switch's routed ports let them be."""
     assert node.vtep is not None
-    mtu = min(port.mtu for port in node.ports if port.routed) - VXLAN_OVERHEAD
+    mtu = _largest(port.mtu for port in node.routed_ports)
     index = kernel.add_vxlan(vxlan_port(vni), vni, node.vtep, svi_mac(node.number), mtu)
     kernel.enslave(index, bridge)
     kernel.set_tunnel(index)
     return index
+
+
+def fit(kernel: Rtnetlink, node: Node, routed: Collection[int]) -> None:
+    """Let the packets of its networks be as large as the largest of some router interfaces carries: a smaller one drops
+    what it cannot carry, as those of an ASIC do, which has no MTU for a network."""
+    links = link_states(kernel.dump_links())
+    mtu = _largest(links[index].mtu for index in routed if index in links)
+    names = {vxlan_port(vni) for vni in (node.l3vni, *(svi.vni for svi in node.svis)) if vni}
+    for index, link in links.items():
+        if link.name in names and link.mtu != mtu:
+            kernel.set_link(index, mtu=mtu)
+
+
+def _largest(mtus: Iterable[int]) -> int:
+    return max(_MIN_MTU, max(mtus, default=0) - VXLAN_OVERHEAD)

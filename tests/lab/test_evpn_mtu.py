@@ -44,3 +44,21 @@ def test_a_link_that_is_too_small_for_the_outer_packets_drops_them_until_it_is_m
         lab[node].run("ip", "link", "set", port, "mtu", "9100")
     assert write(a, b, 4096)
     assert write(b, a, 4096)
+
+
+def test_packets_of_a_network_are_as_large_as_its_largest_uplink_carries(lab: Lab) -> None:
+    leaf = lab["leaf2"]
+
+    def comes_to(mtu: int) -> bool:
+        names = "vni10020", "vni4001"
+        there = "/sys/class/net/{}/mtu"
+        return lab.scheduler.wait(
+            lambda: {leaf.run("cat", there.format(name)).stdout.strip() for name in names} == {str(mtu)}, 2
+        )
+
+    assert comes_to(9050)
+    for port, mtu, largest in ("u1", 4100, 9050), ("u2", 4100, 4050), ("u2", 9600, 9550), ("u1", 9100, 9550):
+        leaf.run("ip", "link", "set", port, "mtu", str(mtu))
+        assert comes_to(largest)
+    leaf.run("ip", "link", "set", "u2", "mtu", "9100")
+    assert comes_to(9050)

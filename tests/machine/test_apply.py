@@ -118,6 +118,20 @@ def test_a_lab_becomes_its_edited_file_and_goes_back(lab: Run, tmp_path: Path) -
     assert {row["node"] for row in topology["interfaces"]} == {"leaf", "h1", "h2"}
 
 
+def test_an_svi_has_the_mtu_of_its_vlan_after_an_edit(lab: Run, tmp_path: Path) -> None:
+    def reaches() -> list[bool]:
+        sizes = (1500, 9000)
+        words = [("exec", "h1", "--", *f"ping -c1 -W1 -Mdo -s{size - 28} 10.0.10.1".split()) for size in sizes]
+        return [lab(*one).status == 0 for one in words]
+
+    assert reaches() == [True, False]
+    (tmp_path / "jumbo.clab.yml").write_text(BEFORE.replace("vlan: 10}", "vlan: 10, mtu: 9000}"))
+    assert lab("apply", "jumbo.clab.yml").status == 0
+    assert reaches() == [True, True]
+    assert lab("apply", "before.clab.yml").status == 0
+    assert reaches() == [True, False]
+
+
 def test_what_cannot_be_applied_changes_nothing(lab: Run, tmp_path: Path) -> None:
     before = ends(lab)
     assert lab("exec", "h1", "-d", "--", "ib_write_lat").status == 0

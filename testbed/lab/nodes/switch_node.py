@@ -88,8 +88,11 @@ class Switch(Node[Interface]):
             if svi.addresses and not had:
                 with self.entered():
                     make_svi(self.kernel, svi, bridge, now.mtu_in(vlan))
-            elif svi.addresses != had:
+                continue
+            if svi.addresses != had:
                 self._change_addresses(self.kernel.index(svi.name), had, svi.addresses)
+            if svi.addresses and before.mtu_in(vlan) != now.mtu_in(vlan):
+                self.kernel.set_link(self.kernel.index(svi.name), mtu=now.mtu_in(vlan))
         self._change_profile(before, now)
         super().change(before, now)
 

@@ -27,7 +27,7 @@ FILES = Path(__file__).parent / "lab"
 PROGRAM = FILES / "job.py"
 RESTART_S = 30.0
 """Seconds after which the job's controller starts it again."""
-BEGUN = 4
+BEGUN = 5
 """The steps that the job has done when something can go wrong."""
 BEGIN_S, SHOWN_S = 60.0, 300.0
 """The longest wait for the job's first steps, and for the first symptom."""
