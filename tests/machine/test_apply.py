@@ -121,7 +121,7 @@ def test_a_lab_becomes_its_edited_file_and_goes_back(lab: Run, tmp_path: Path) -
 def test_an_svi_has_the_mtu_of_its_vlan_after_an_edit(lab: Run, tmp_path: Path) -> None:
     def reaches() -> list[bool]:
         sizes = (1500, 9000)
-        words = [("exec", "h1", "--", *f"ping -c1 -W1 -Mdo -s{size - 28} 10.0.10.1".split()) for size in sizes]
+        words = [("exec", "leaf", "--", *f"ping -c1 -W1 -Mdo -s{size - 28} 10.0.10.2".split()) for size in sizes]
         return [lab(*one).status == 0 for one in words]
 
     assert reaches() == [True, False]
