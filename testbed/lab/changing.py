@@ -77,6 +77,7 @@ def change(lab: Lab, plan: Plan, changes: Changes) -> None:
         node.change_end(node.interfaces[now.name], one, now)
     for before, after in changes.nodes:
         lab.nodes[after.name].change(before, after)
+    _fit_svis(lab, plan)
     lab.control_planes.change(plan)
     for node in new:
         lab.view.watch(node)
@@ -84,6 +85,13 @@ def change(lab: Lab, plan: Plan, changes: Changes) -> None:
     for before, after in changes.nodes:
         lab.nodes[after.name].execute([command for command in after.exec if command not in before.exec])
     lab.plan = plan
+
+
+def _fit_svis(lab: Lab, plan: Plan) -> None:
+    for name, planned in plan.nodes.items():
+        node = lab.nodes[name]
+        if isinstance(node, Switch) and name in lab.plan.nodes:
+            node.fit_svis(lab.plan.nodes[name], planned)
 
 
 def _disconnect(lab: Lab, link: Link) -> None:

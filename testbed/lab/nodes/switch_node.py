@@ -88,13 +88,18 @@ class Switch(Node[Interface]):
             if svi.addresses and not had:
                 with self.entered():
                     make_svi(self.kernel, svi, bridge, now.mtu_in(vlan))
-                continue
-            if svi.addresses != had:
+            elif svi.addresses != had:
                 self._change_addresses(self.kernel.index(svi.name), had, svi.addresses)
-            if svi.addresses and before.mtu_in(vlan) != now.mtu_in(vlan):
-                self.kernel.set_link(self.kernel.index(svi.name), mtu=now.mtu_in(vlan))
         self._change_profile(before, now)
         super().change(before, now)
+
+    def fit_svis(self, before: NodePlan, now: NodePlan) -> None:
+        """Give its SVIs the MTUs that follow from the ports of another plan."""
+        there = {link.name: index for index, link in self.now().links.items()}
+        for svi in now.svis:
+            mtu = now.mtu_in(svi.vlan)
+            if svi.name in there and mtu != before.mtu_in(svi.vlan):
+                self.kernel.set_link(there[svi.name], mtu=mtu)
 
     def _change_addresses(self, index: int, before: Sequence[IPInterface], now: Sequence[IPInterface]) -> None:
         there = self.now().addresses.get(index, [])
