@@ -4,7 +4,6 @@ test compares.
 A lesson is a section with commands in blocks of text, as `$ testbed …`. It has a lab of its own.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import own_terminal
 
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs" / "course.md"
@@ -47,10 +48,7 @@ def parts(block: str) -> Iterator[Typed]:
 
 def play(lesson: str, directory: Path) -> list[Typed]:
     """Type the commands of a lesson in an empty directory, and return them with what they print."""
-    (directory / "testbed").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m testbed "$@"\n')
-    (directory / "testbed").chmod(0o755)
-    env = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "TESTBED_LAB": "", "COLUMNS": str(COLUMNS)}
-    env |= {"PATH": f"{directory}:{env['PATH']}", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    env = own_terminal.opened(directory, COLUMNS=str(COLUMNS), NO_COLOR="1", PYTHONIOENCODING="utf-8")
     try:
         return [Typed(command, shown(command, directory, env)) for command, _ in transcript(lesson)]
     finally:

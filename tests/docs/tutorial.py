@@ -4,16 +4,15 @@ What is meant for a second terminal (`shell`, `capture`, `--follow`) is left out
 """
 
 import io
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import own_terminal
 from rich.console import Console
 from rich.text import Text
 
@@ -56,10 +55,7 @@ def walk(directory: Path) -> Iterator[Step]:
     text = section()
     for conflist in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         (directory / "vf.conflist").write_text(conflist)
-    (directory / "testbed").write_text(f'#!/bin/sh\nexec {sys.executable} -m testbed "$@"\n')
-    (directory / "testbed").chmod(0o755)
-    env = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "TESTBED_LAB": "", "TERM": "xterm-256color"}
-    env["PATH"] = f"{directory}:{env['PATH']}"
+    env = own_terminal.opened(directory, TERM="xterm-256color")
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             command = line.partition(" #")[0].rstrip()
