@@ -52,6 +52,11 @@ class Place:
         return Place(f"store{self.leaf[-1]}")
 
     @property
+    def mate(self) -> "Place":
+        """Return the host of the other rank in its rack."""
+        return Place(RANKS[RANKS.index(self.host) ^ 1])
+
+    @property
     def link(self) -> str:
         return f"{self.port} - {self.host}:eth1"
 

@@ -15,7 +15,7 @@ def stale_entry(r: Random) -> Trouble:
         f"{store.host} announced {at.ip}, which is {at.host}'s, and {at.leaf} keeps its MAC for the address",
         [Broken("arp-poison", {"host": store.host, "ip": at.ip, "switch": at.leaf})],
         [f"announce {at.host}:eth1"],
-        [f"exec {store.host} -- ip neigh flush all", "advance 60s", f"exec {at.host} -- ip neigh flush dev eth1"],
+        [f"exec {store.host} -- ip neigh flush all", "advance 60s", f"exec {at.mate.host} -- ip neigh flush dev eth1"],
         ("Its link is up, and its packets go out. Do answers come back?", "Compare the switches' tables with MACs."),
         at.part,
     )
@@ -33,7 +33,7 @@ def duplicate_address(r: Random) -> Trouble:
             Typed(store.host, f"arping -A -c 3 -I eth1 {at.ip}"),
         ],
         [f"exec {store.host} -- ip address del {at.ip}/24 dev eth1", f"announce {at.host}:eth1"],
-        [f"exec {store.host} -- ip neigh flush all", f"exec {at.host} -- ip neigh flush dev eth1"],
+        [f"exec {store.host} -- ip neigh flush all", f"exec {at.mate.host} -- ip neigh flush dev eth1"],
         ("Two may answer for one address.", "Look at all addresses in the rank's VLAN."),
         at.part | store.part,
     )
@@ -43,19 +43,18 @@ def wrong_static_entry(r: Random) -> Trouble:
     """A neighbour entry by hand on a rank's host, with the MAC of a NIC that was replaced."""
     at = Place(r.choice(RANKS))
     mac = f"02:00:00:00:99:{r.randrange(16, 99)}"
-    mate = next(host for host in RANKS if Place(host).leaf == at.leaf and host != at.host)
     return Trouble(
         ["stale-neighbour", "wrong-static-arp"],
-        [*at.names, *Place(mate).names],
-        f"{at.host} has a permanent entry for {Place(mate).ip} with {mac}, of a NIC that is gone; the job restarted",
+        [*at.names, *at.mate.names],
+        f"{at.host} has a permanent entry for {at.mate.ip} with {mac}, of a NIC that is gone; the job restarted",
         [
-            Typed(at.host, f"ip neigh replace {Place(mate).ip} lladdr {mac} nud permanent dev eth1"),
+            Typed(at.host, f"ip neigh replace {at.mate.ip} lladdr {mac} nud permanent dev eth1"),
             Typed(at.host, f"sh -c '{PKILL} -KILL'"),  # connections that are there keep their MACs
         ],
-        [f"exec {at.host} -- ip neigh del {Place(mate).ip} dev eth1"],
-        [f"announce {mate}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
+        [f"exec {at.host} -- ip neigh del {at.mate.ip} dev eth1"],
+        [f"announce {at.mate.host}:eth1", f"exec {at.host} -- ip neigh flush dev eth1"],
         ("It is one pair of hosts of one rack.", "Compare neighbour entries of hosts with MACs."),
-        at.part | Place(mate).part,
+        at.part | at.mate.part,
     )
 
 
