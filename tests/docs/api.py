@@ -37,6 +37,7 @@ INTERNAL = {
     | {"lacp_strict", "make_bonds", "set_up", "pair_bonds", "bonds_aggregate"}
     | {"prepare", "release", "execute", "set_sysctls"},
     "Host": {"delete_rdma"},
+    "Switch": {"fit_svis"},
     "HostInterface": {"configure_address"},
     "Interface": {"disconnect", "emit"},
     "Direction": {"remove", "take"},
