@@ -124,7 +124,8 @@ def test_reordering_looks_like_loss_and_costs_retransmissions(pair: Pair) -> Non
     assert outcome.b["rcvd_pkts"] == outcome.a["sent_pkts"] == len(requests)  # nothing is lost
     assert outcome.b["out_of_seq_request"] > 0
     assert outcome.a["rcvd_seq_err"] > 0
-    assert outcome.a["sent_pkts"] > 2 * PACKETS
+    again = outcome.a["sent_pkts"] - PACKETS
+    assert again > outcome.a["rcvd_seq_err"]  # each one costs more than one packet: go-back-N
     assert outcome.done.ok
     assert pair.far.load(0, SIZE) == DATA
 
