@@ -69,12 +69,12 @@ class PauseRefreshLost(Scenario[Settings]):
         dropped = (
             to_sick.queue(LOSSLESS).dropped_packets + run.lab.interface("leaf2:e2").lossless.queue(3).dropped_packets
         )
-        retries = nics["worker1"].rdma_counters()["completer_retry_err"]
+        retries = sum(nic.rdma_counters()["completer_retry_err"] for nic in nics.values())
         run.note(dropped=dropped, retries=retries, pause_frames=frames, paused_s=round(pause_s, 2))
         run.expect("leaf2 pauses leaf1", paused, True)
         if dropped:
             run.observe("fault", f"{dropped} packets of a lossless class are dropped")
-            run.expect("the sender has to send again", retries, lambda count: count > 0)
+            run.expect("senders have to send again", retries, lambda count: count > 0)
             run.expect("hardly a pause frame told leaf1 to wait", frames, lambda count: count <= 4)
         else:
             run.observe("healthy", "nothing is dropped")
